@@ -1,0 +1,206 @@
+"""Whoever is killed or interrupted, in whatever order: nothing runs or listens a moment later."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import leftovers
+import psutil
+import pytest
+from conftest import SCRIPTS, TWO_BY_TWO, marked_environment
+from distlab.hosts import parse
+
+pytestmark = pytest.mark.timeout(90)
+
+DRIVER = """
+import sys
+from distlab import run
+print("driver up", flush=True)
+run(sys.argv[1], *sys.argv[4:], hosts=sys.argv[2], cold=sys.argv[3] == "cold", timeout=80)
+"""
+SLEEP = ("hang", "--who", "0", "1", "2", "3", "--at", "bare", "--deaf", "0")
+
+
+class Driver:
+    """A Python process that starts a run, as a person's would."""
+
+    def __init__(self, mark: str, *words: str, hosts: str = TWO_BY_TWO, how: str = "warm") -> None:
+        command = [sys.executable, "-c", DRIVER, str(SCRIPTS / "misbehave.py"), hosts, how, *words]
+        self.process = subprocess.Popen(
+            command,
+            env=marked_environment(mark),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.said = ""
+
+    def wait_for(self, text: str, times: int) -> None:
+        for line in self.process.stdout:
+            self.said += line
+            times -= text in line
+            if times == 0:
+                return
+        pytest.fail(f"the driver ended before it said {text!r}: {self.said}")
+
+    def end_by(self, number: int, within: float) -> float:
+        started = time.monotonic()
+        self.process.send_signal(number)
+        self.said += self.process.communicate(timeout=within)[0]
+        return time.monotonic() - started
+
+
+def temporary_folders() -> set[str]:
+    return {path.name for pattern in ("distlab-*", "pymp-*", "torchelastic_*") for path in Path("/tmp").glob(pattern)}
+
+
+@pytest.mark.parametrize("how", ["warm", "cold"])
+def test_an_interrupt_leaves_nothing_after_three_seconds(mark, how):
+    before = temporary_folders()
+    driver = Driver(mark, *SLEEP, how=how)
+    driver.wait_for("| started", 4)
+    started = time.monotonic()
+    assert driver.end_by(signal.SIGINT, within=8) < 3.0
+    leftovers.assert_nothing_left(mark, 3.0 - (time.monotonic() - started))
+    assert driver.process.returncode != 0
+    assert driver.said.rstrip().endswith("KeyboardInterrupt")
+    if how == "warm":
+        new = temporary_folders() - before
+        assert not any(name.startswith(("distlab-", "pymp-")) for name in new if not name.startswith("distlab-test"))
+
+
+def test_an_interrupt_while_the_hosts_still_import_leaves_nothing(mark):
+    driver = Driver(mark, *SLEEP)
+    driver.wait_for("driver up", 1)
+    leftovers.seconds_until(lambda: any("forkserver" in command for command in leftovers.marked(mark).values()), 20)
+    started = time.monotonic()
+    assert driver.end_by(signal.SIGINT, within=8) < 3.0
+    leftovers.assert_nothing_left(mark, 3.0 - (time.monotonic() - started))
+    assert driver.said.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "hosts"),
+    [("warm", signal.SIGKILL, TWO_BY_TWO), ("warm", signal.SIGTERM, "node1:2"), ("cold", signal.SIGKILL, "node1:2")],
+)
+def test_a_killed_notebook_leaves_nothing(mark, how, number, hosts):
+    driver = Driver(mark, *SLEEP, hosts=hosts, how=how)
+    driver.wait_for("| started", 4 if hosts == TWO_BY_TWO else 2)
+    assert leftovers.marked(mark).keys() - {driver.process.pid}
+    driver.end_by(number, within=3)
+    leftovers.assert_nothing_left(mark, 5.0)
+
+
+def test_an_agent_dies_with_a_message_half_read(mark):
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "distlab.launch.agent"],
+        env=marked_environment(mark),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    agent.stdin.write(b'{"do": "hello", "env": {}}\nno message at all\n{"broken": \n')
+    agent.stdin.flush()
+    assert b'"hello"' in agent.stdout.readline()
+    agent.stdin.write(b'{"do": "sta')
+    agent.stdin.close()
+    assert agent.wait(5) == 0
+    leftovers.assert_nothing_left(mark, 1.0)
+
+
+# -- parts of a run are killed, in a session that goes on --------------------------------------
+
+
+def later(when, strike) -> threading.Thread:
+    """Strike as soon as `when()` holds."""
+
+    def wait() -> None:
+        leftovers.seconds_until(when, 30)
+        time.sleep(0.3)
+        strike()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def sleeping_ranks(agent: int) -> list[int]:
+    """Process ids of a host's warm ranks: the children of its forkserver."""
+    found = []
+    with suppress(psutil.Error):
+        for process in psutil.Process(agent).children():
+            if "forkserver" in " ".join(process.cmdline()):
+                found += [one.pid for one in process.children() if one.status() != psutil.STATUS_ZOMBIE]
+    return found
+
+
+def fail_by(runner, victim):
+    """A run of sleeping ranks in which `victim(agent)` is killed once both ranks of node2 are there."""
+    agent = runner.session.pids["node2"]
+    later(lambda: len(sleeping_ranks(agent)) == 2, lambda: os.kill(victim(agent), signal.SIGKILL))
+    return runner.fails("misbehave", "hang", "--who", "0", "1", "2", "3", "--deaf", "2")
+
+
+def test_a_rank_is_killed_from_outside(warm):
+    failure = fail_by(warm, lambda agent: max(sleeping_ranks(agent)))
+    assert failure.message.startswith(
+        ("rank 2 on node2 was killed by SIGKILL", "rank 3 on node2 was killed by SIGKILL")
+    )
+    assert warm("who").ok
+
+
+def test_an_agent_is_killed(warm):
+    failure = fail_by(warm, lambda agent: agent)
+    assert failure.message.startswith("node2 was lost: its agent ended with status -9")
+    assert "Traceback" not in failure.message
+    warm.session.assert_idle()
+    survivor = warm.session.pids
+    assert set(survivor) == {"node1"}
+    assert warm("who").ok
+    assert warm.session.pids["node1"] == survivor["node1"]
+
+
+def test_an_agent_is_killed_while_ranks_talk(warm):
+    agent = warm.session.pids["node1"]
+    later(lambda: len(sleeping_ranks(agent)) == 2, lambda: os.kill(agent, signal.SIGKILL))
+    failure = warm.fails("misbehave", "hang", "--who", "3")
+    # The others fail as well, for want of their peers, and are not to blame.
+    assert failure.message.startswith("node1 was lost: its agent ended with status -9")
+    warm.session.assert_idle()
+    warm.session.warm(parse(TWO_BY_TWO))
+
+
+def test_a_forkserver_is_killed(warm):
+    def forkserver(agent: int) -> int:
+        return next(one.pid for one in psutil.Process(agent).children() if "forkserver" in " ".join(one.cmdline()))
+
+    failure = fail_by(warm, forkserver)
+    assert "on node2" in failure.message.splitlines()[0]
+    assert "Traceback" not in failure.message
+    first, second = warm("who"), warm("who")
+    assert first.ok and second.ok
+    # Whoever forks ranks was started again, once.
+    assert second.seconds < 5
+
+
+def test_an_idle_agent_is_killed(warm):
+    os.kill(warm.session.pids["node2"], signal.SIGKILL)
+    leftovers.seconds_until(lambda: "node2" not in warm.session.pids, 3)
+    assert warm("who").ok
+
+
+def test_closing_buries_and_clears_everything(fresh):
+    before = temporary_folders()
+    assert fresh("who", hosts="node1:1,node2:1").ok
+    agents = fresh.session.pids.values()
+    assert len(temporary_folders() - before) >= 2
+    started = time.monotonic()
+    fresh.session.close()
+    assert time.monotonic() - started < 2.0
+    assert not any(psutil.pid_exists(pid) for pid in agents)
+    assert not {name for name in temporary_folders() - before if name.startswith(("distlab-", "pymp-"))}

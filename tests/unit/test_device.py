@@ -1,0 +1,125 @@
+"""Device and backend, from what each rank of a job can offer."""
+
+import pytest
+import torch
+from distlab.process import device
+from distlab.process.device import CPU_SEAT, choose, gpu_index, place, seat
+
+
+def chosen(seats, **environ):
+    one = choose(seats, environ)
+    return one.device_type, one.backend
+
+
+def test_a_gpu_for_each_rank():
+    assert chosen(["a", "b", "c", "d"]) == ("cuda", "nccl")
+    assert chosen(["a"]) == ("cuda", "nccl")
+
+
+def test_two_hosts_that_share_one_gpu():
+    # The same GPU seen from node1 and node2: NCCL refuses two ranks on one.
+    one = choose(["a", "a"], {})
+    assert (one.device_type, one.backend) == ("cuda", "gloo")
+    assert one.reason == "on cuda over gloo: 2 ranks share 1 GPU, and NCCL wants one for each"
+    assert "4 ranks share 2 GPUs" in choose(["a", "b", "a", "b"], {}).reason
+
+
+def test_no_gpu():
+    assert chosen([CPU_SEAT] * 4) == ("cpu", "gloo")
+    assert choose([CPU_SEAT], {}).reason == "on cpu over gloo: no GPU"
+
+
+def test_a_gpu_on_one_host_only():
+    one = choose(["a", CPU_SEAT], {})
+    assert (one.device_type, one.backend) == ("cpu", "gloo")
+    assert "not every rank has a GPU" in one.reason
+
+
+def test_the_backend_can_be_asked_for():
+    assert chosen(["a", "b"], DISTLAB_BACKEND="gloo") == ("cuda", "gloo")
+    assert chosen(["a", "b"], DISTLAB_BACKEND="nccl") == ("cuda", "nccl")
+    assert chosen(["a", "b"], DISTLAB_BACKEND="") == ("cuda", "nccl")
+
+
+@pytest.mark.parametrize(
+    ("seats", "message"),
+    [
+        ([CPU_SEAT, CPU_SEAT], "DISTLAB_BACKEND=nccl needs a GPU for every rank, but no GPU: use gloo"),
+        (["a", CPU_SEAT], "needs a GPU for every rank, but not every rank has a GPU: use gloo"),
+        (["a", "a"], "DISTLAB_BACKEND=nccl, but 2 ranks share 1 GPU, which NCCL refuses: use gloo"),
+    ],
+)
+def test_nccl_where_it_cannot_be(seats, message):
+    with pytest.raises(ValueError, match=message):
+        choose(seats, {"DISTLAB_BACKEND": "nccl"})
+
+
+def test_unknown_values_are_named():
+    with pytest.raises(ValueError, match="DISTLAB_BACKEND='mpi' is unknown: use gloo or nccl"):
+        choose(["a"], {"DISTLAB_BACKEND": "mpi"})
+    with pytest.raises(ValueError, match="DISTLAB_DEVICE='tpu' is unknown: use cpu or cuda"):
+        seat(0, {"DISTLAB_DEVICE": "tpu"})
+
+
+class PretendedCuda:
+    """Stands in for torch.cuda: as many GPUs as the visible list has, and what was made current."""
+
+    def __init__(self, visible: str) -> None:
+        self.ids = [one for one in visible.split(",") if one]
+        self.current = None
+
+    def is_available(self) -> bool:
+        return bool(self.ids)
+
+    def device_count(self) -> int:
+        return len(self.ids)
+
+    def get_device_properties(self, index: int):
+        # As torch does: an index that is not in the visible list is an error.
+        return type("Properties", (), {"uuid": f"GPU-{self.ids[index]}"})
+
+    def set_device(self, where) -> None:
+        assert where.index < len(self.ids), "invalid device ordinal"
+        self.current = where
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    def pretend(visible: str) -> PretendedCuda:
+        one = PretendedCuda(visible)
+        monkeypatch.setattr(device.torch, "cuda", one)
+        return one
+
+    return pretend
+
+
+def test_the_device_comes_from_the_local_rank(cuda):
+    # Two hosts of one GPU: the second rank must take index 0, not its rank.
+    there = cuda("0")
+    assert place(choose(["GPU-a", "GPU-b"], {}), local_rank=0) == torch.device("cuda", 0)
+    assert there.current == torch.device("cuda", 0)
+
+
+def test_the_index_counts_within_the_visible_list(cuda):
+    there = cuda("6,7")
+    assert [seat(local_rank, {}) for local_rank in (0, 1)] == ["GPU-6", "GPU-7"]
+    assert place(choose(["GPU-6", "GPU-7"], {}), local_rank=1) == torch.device("cuda", 1)
+    assert there.current == torch.device("cuda", 1)
+
+
+def test_ranks_share_in_turn(cuda):
+    cuda("4,5")
+    assert [seat(local_rank, {}) for local_rank in range(4)] == ["GPU-4", "GPU-5", "GPU-4", "GPU-5"]
+    assert [gpu_index(local_rank, 3) for local_rank in range(4)] == [0, 1, 2, 0]
+
+
+def test_cpu_can_be_asked_for_beside_gpus(cuda):
+    cuda("0")
+    assert seat(0, {"DISTLAB_DEVICE": "cpu"}) == CPU_SEAT
+    assert place(choose([CPU_SEAT], {}), 0) == torch.device("cpu")
+
+
+def test_cuda_asked_for_without_a_gpu(cuda):
+    cuda("")
+    with pytest.raises(ValueError, match="DISTLAB_DEVICE=cuda, but torch sees no GPU here"):
+        seat(0, {"DISTLAB_DEVICE": "cuda"})

@@ -1,0 +1,18 @@
+"""What makes an exercise right, and which mistake was made.
+
+    check("ddp")        # runs exercises/ddp.py on two hosts, prints what holds and the first mistake
+
+An exercise NAME is four files:
+
+    exercises/NAME.py, solutions/NAME.py      what the attendee edits, and one that holds
+    checks/probes/NAME.py                     runs in each rank: calls the attendee's functions, reports
+    checks/requirements/NAME.py               pytest functions over what the ranks reported, in the order
+                                              in which one would mend them; a failing one says the mistake
+
+The probe computes, so that nothing here imports torch.
+"""
+
+from distlab.checks.checking import check, names
+from distlab.checks.result import CheckResult, Requirement
+
+__all__ = ["CheckResult", "Requirement", "check", "names"]

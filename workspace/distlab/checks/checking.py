@@ -1,0 +1,101 @@
+"""From the name of an exercise to what its file does on two hosts."""
+
+import difflib
+import errno
+import os
+from pathlib import Path
+
+from distlab.checks.result import CheckResult, Requirement
+from distlab.checks.trouble import explain
+from distlab.course import CourseError
+from distlab.hosts import HostsError, parse
+from distlab.launch import RunFailed, run
+from distlab.runs import WORKSPACE
+
+HERE = Path(__file__).resolve().parent
+# Agents that start cold on a busy machine, and the end of a job that stands still.
+START_SECONDS = 90.0
+
+
+def names() -> list[str]:
+    """The exercises that can be checked."""
+    return sorted(path.stem for path in (HERE / "requirements").glob("[!_]*.py"))
+
+
+def _find(exercise: str, file: str | os.PathLike | None) -> Path:
+    if exercise not in names():
+        close = difflib.get_close_matches(str(exercise), names(), 1)
+        hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(names())}"
+        raise CourseError(f"no exercise {exercise!r}: {hint}")
+    wanted = Path(file or Path("exercises") / f"{exercise}.py").expanduser()
+    for base in (WORKSPACE,) if file is None else (Path.cwd(), WORKSPACE):
+        if (base / wanted).is_file():
+            return (base / wanted).resolve()
+    raise FileNotFoundError(
+        errno.ENOENT, f"no file {wanted.as_posix()}: save your work there, or name yours with file= (--file)"
+    )
+
+
+def _shown(path: Path) -> str:
+    # The same on every machine, wherever the workspace is.
+    return path.relative_to(WORKSPACE).as_posix() if path.is_relative_to(WORKSPACE) else path.name
+
+
+def _syntax(path: Path) -> str | None:
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        where = f"line {error.lineno}" if error.lineno else "somewhere"
+        code = f" in {error.text.strip()}" if error.text and error.text.strip() else ""
+        return f"{_shown(path)}, {where}: Python cannot read it ({error.msg}{code})"
+    except ValueError as error:
+        return f"{_shown(path)}: Python cannot read it ({error})"
+    return None
+
+
+def check(
+    exercise: str,
+    file: str | os.PathLike | None = None,
+    hosts: str = "node1:2,node2:2",
+    timeout: float = 20.0,
+) -> CheckResult:
+    """Run an exercise on two hosts, print what holds, and name the first mistake in one sentence.
+
+    Args:
+        file: yours, if it is not exercises/NAME.py.
+        hosts: where; at least two ranks.
+        timeout: seconds that the functions of the file may take, once they run.
+
+    Raises:
+        CourseError: there is no such exercise.
+        FileNotFoundError: there is no such file.
+        HostsError, HostError: the hosts cannot be used.
+    """
+    path = _find(exercise, file)
+    where = parse(hosts)
+    if sum(host.slots for host in where) < 2:
+        raise HostsError(f"hosts {hosts!r} have one slot: ranks can only be compared when there are two or more")
+    unreadable = _syntax(path)
+    if unreadable:
+        result = CheckResult(exercise, _shown(path), [Requirement("reads", "Python can read it", "broken", unreadable)])
+    else:
+        result = _observe(exercise, path, where, timeout)
+    print(result, flush=True)
+    return result
+
+
+def _observe(exercise: str, path: Path, where: list, timeout: float) -> CheckResult:
+    # pytest takes a quarter of a second to import, which only a check should cost.
+    from distlab.checks.engine import Job, judge
+
+    # Without GPUs a check gives the same answer on every machine.
+    env = {"CUDA_VISIBLE_DEVICES": "", "DISTLAB_JOIN_TIMEOUT": str(timeout + 10)}
+    probe = HERE / "probes" / f"{exercise}.py"
+    try:
+        done = run(probe, str(path), str(timeout), hosts=where, timeout=timeout + START_SECONDS, env=env, quiet=True)
+        trouble = None
+    except RunFailed as failure:
+        done = failure.result
+        trouble = explain(done, _shown(path))
+    requirements = judge(HERE / "requirements" / f"{exercise}.py", Job(done, trouble))
+    return CheckResult(exercise, _shown(path), requirements, done)

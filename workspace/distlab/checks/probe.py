@@ -1,0 +1,92 @@
+"""Inside a rank of a check: runs the attendee's file, and reports where it failed or stood still."""
+
+import importlib.util
+import inspect
+import linecache
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from distlab import report
+from distlab.process import Placement
+
+# The end of one rank is soon the end of all, and none may pull others down before they told.
+# Ranks fail at one line within moments; stand-still is counted from when each began.
+LINGER_SECONDS = {"raised": 0.5, "stuck": 3.0}
+
+
+def place_in(file: str, stack: traceback.StackSummary) -> dict:
+    """The innermost line of the attendee's file on a stack, as `line` and `code`; empty when there is none."""
+    own = [frame for frame in stack if frame.filename == file]
+    if not own:
+        return {}
+    return {"line": own[-1].lineno, "code": linecache.getline(file, own[-1].lineno or 0).strip()}
+
+
+class Attempt:
+    """One rank's run of the attendee's file.
+
+    Records: 'finished', 'missing' (a function is not there or takes other arguments), 'raised', 'stuck'.
+    """
+
+    def __init__(self, me: Placement, file: str, seconds: float) -> None:
+        self.me, self.file, self.seconds = me, file, seconds
+        self._module: ModuleType | None = None
+
+    @contextmanager
+    def watched(self):
+        """Report an error, or a stand-still of more than `seconds`, and end this rank."""
+        done = threading.Event()
+        threading.Thread(target=self._watch, args=[done, threading.get_ident()], daemon=True).start()
+        try:
+            yield
+            report.log(self.me, "finished")
+        except BaseException as error:
+            where = place_in(self.file, traceback.extract_tb(error.__traceback__))
+            report.log(self.me, "raised", type=type(error).__name__, message=str(error), **where)
+            time.sleep(LINGER_SECONDS["raised"])
+            raise
+        finally:
+            done.set()
+
+    def _watch(self, done: threading.Event, thread: int) -> None:
+        if done.wait(self.seconds):
+            return
+        stack = traceback.extract_stack(sys._current_frames()[thread])
+        report.log(self.me, "stuck", seconds=self.seconds, **place_in(self.file, stack))
+        time.sleep(LINGER_SECONDS["stuck"])
+        os._exit(1)
+
+    def load(self) -> None:
+        """Import the attendee's file, which must not train yet."""
+        sys.path.insert(0, str(Path(self.file).parent))
+        # An attendee's folder keeps what the attendee put there, and nothing else.
+        sys.dont_write_bytecode = True
+        spec = importlib.util.spec_from_file_location("attempt", self.file)
+        self._module = importlib.util.module_from_spec(spec)
+        # Loading workers find functions by the module's name.
+        sys.modules["attempt"] = self._module
+        spec.loader.exec_module(self._module)
+
+    def function(self, name: str, *parameters: str) -> Callable:
+        """A function of the attendee's file that can be called with these arguments by name."""
+        found = getattr(self._module, name, None)
+        wanted = f"{name}({', '.join(parameters)})"
+        if not callable(found):
+            self._missing(f"has no function {wanted}")
+        signature = inspect.signature(found)
+        try:
+            signature.bind(**dict.fromkeys(parameters))
+        except TypeError:
+            self._missing(f"has {name}({', '.join(signature.parameters)}), which cannot be called as {wanted}")
+        return found
+
+    def _missing(self, what: str) -> None:
+        report.log(self.me, "missing", what=what)
+        raise SystemExit(1)

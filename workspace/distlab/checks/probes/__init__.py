@@ -1,0 +1,1 @@
+"""Scripts that run in the ranks of a check, one for each exercise."""

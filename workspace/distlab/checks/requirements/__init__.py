@@ -1,0 +1,1 @@
+"""What each exercise has to fulfil."""

@@ -1,0 +1,60 @@
+"""All ranks of a group read the same set, or stop with the same sentence."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+
+from distlab.data.sets import fall_back
+from distlab.data.store import Prepared, data_root, speak
+
+if TYPE_CHECKING:
+    from distlab.process import Rank
+
+
+def agree(
+    me: "Rank", get: Callable[[], Prepared], *, root: str | os.PathLike | None = None, leads: bool = True
+) -> Prepared:
+    """Prepare on this rank, tell the others, and settle on what all of them have.
+
+    Raises:
+        Exception: this rank's own failure.
+        RuntimeError: another rank's failure, with its host and rank; or hosts hold different data.
+    """
+    found, failure = None, None
+    try:
+        found = get()
+    except Exception as error:
+        failure = error
+    cards = _exchange(me, found, failure)
+    if failure is not None:
+        raise failure
+    for card in cards:
+        if card["failure"]:
+            raise RuntimeError(f"rank {card['rank']} on {card['host']}: {card['failure']}")
+    names = {card["name"] for card in cards}
+    if names == {"fashion-mnist", "digits"}:
+        lacking = next(card for card in cards if card["name"] == "digits")
+        if found.facts["name"] != "digits":
+            found = fall_back(data_root(root), f"{lacking['host']} lacks it", leads=leads, retry=False, say=speak)
+        return replace(found, note=f"{lacking['host']}: {lacking['note']}")
+    for card in cards:
+        if card["digest"] != cards[0]["digest"]:
+            raise RuntimeError(
+                f"{card['host']} has other data than {cards[0]['host']}: {card['what']} against {cards[0]['what']}. "
+                "Copy the same files to both, or let both use one shared folder"
+            )
+    return found
+
+
+def _exchange(me: "Rank", found: Prepared | None, failure: Exception | None) -> list[dict]:
+    card = {"rank": me.rank, "host": me.host, "failure": str(failure) if failure else ""}
+    if found:
+        facts = found.facts
+        card |= {"name": facts["name"], "note": found.note, "digest": facts["digest"]}
+        card["what"] = f"{facts['train']:,} + {facts['val']:,} images of {facts['name']}"
+    cards: list = [None] * me.world_size
+    dist.all_gather_object(cards, card)
+    return cards

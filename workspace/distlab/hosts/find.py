@@ -1,0 +1,54 @@
+"""Where ranks can run from here."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from distlab.hosts.host import Host
+from distlab.hosts.parse import parse, read_hostfile, read_slurm, to_hosts
+from distlab.hosts.simulated import simulate
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The hosts found and where they were named."""
+
+    hosts: list[Host]
+    source: str
+
+    @property
+    def slots(self) -> int:
+        """Ranks that fit on all hosts together."""
+        return sum(host.slots for host in self.hosts)
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.hosts)} hosts, {self.slots} slots ({self.source})"]
+        for host in self.hosts:
+            gpus = "all its GPUs" if host.gpus is None else f"GPU {','.join(host.gpus)}" if host.gpus else "no GPU"
+            cores = "all its cores" if host.cores is None else f"{host.cores} core{'s' if host.cores > 1 else ''}"
+            lines.append(f"  {host.name}: {host.slots} slots, {host.kind}, {gpus}, {cores}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from distlab.insight.slots import picture
+
+        return picture(self)
+
+
+def find() -> Finding:
+    """The hosts of DISTLAB_HOSTS, a hostfile, a Slurm allocation, or else two simulated ones.
+
+    Raises:
+        HostsError: what names the hosts is malformed.
+    """
+    environ = dict(os.environ)
+    if environ.get("DISTLAB_HOSTS"):
+        return Finding(parse(environ["DISTLAB_HOSTS"]), "DISTLAB_HOSTS")
+    if environ.get("DISTLAB_HOSTFILE"):
+        path = Path(environ["DISTLAB_HOSTFILE"])
+        return Finding(to_hosts(read_hostfile(path)), f"hostfile {path}")
+    if environ.get("SLURM_JOB_NODELIST"):
+        return Finding(to_hosts(read_slurm(environ), "ssh"), f"Slurm job {environ.get('SLURM_JOB_ID', '?')}")
+    return Finding(simulate(), "simulated on this machine")

@@ -1,0 +1,51 @@
+"""Which network interface leads to the other hosts.
+
+Left alone, gloo and NCCL take the address that a host's own name has, and on many systems that
+is 127.0.1.1, where no other host can reach it.
+"""
+
+import socket
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+import psutil
+
+# Any port will do: connecting a UDP socket sends nothing, it only asks the kernel for a route.
+ANY_PORT = 9
+
+
+def source_address(peer: str) -> str | None:
+    """This host's own IPv4 address on the way to a peer, or None without a route or a name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError, UnicodeError):
+        probe.connect((peer, ANY_PORT))
+        return probe.getsockname()[0]
+    return None
+
+
+def interface_of(address: str) -> str | None:
+    """The interface that has an address; any of 127.0.0.0/8 belongs to loopback."""
+    everything = psutil.net_if_addrs().items()
+    for name, addresses in everything:
+        if any(one.family == socket.AF_INET and one.address == address for one in addresses):
+            return name
+    return interface_of("127.0.0.1") if address.startswith("127.") and address != "127.0.0.1" else None
+
+
+def leading_to(peers: Iterable[str]) -> str | None:
+    """The interface that leads to the other hosts, or to this host itself when there are none.
+
+    None when no peer can be resolved or routed to; joining then says who is missing.
+    """
+    for peer in list(peers) or ["127.0.0.1"]:
+        address = source_address(peer)
+        name = interface_of(address) if address else None
+        if name:
+            return name
+    return None
+
+
+def socket_variables(peers: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that make gloo and NCCL meet the peers, but for those that are set already."""
+    name = leading_to(peers)
+    wanted = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
+    return {variable: name for variable in wanted if not environ.get(variable)}

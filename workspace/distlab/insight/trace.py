@@ -1,0 +1,179 @@
+"""From a profiler's events to spans of work: which kind, when, and how much of it overlaps.
+
+A span is a dict: kind ('forward', 'backward', 'communication'), name, start and end in
+milliseconds since the step began. Nothing here imports torch; events are told by what they carry.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+STEP = "step"
+FORWARD = "DistributedDataParallel.forward"
+BACKWARD = "autograd::engine::evaluate_function: "
+# On CPU, gloo's worker threads; on GPU, NCCL's kernels. Both bear the collective's name.
+COLLECTIVES = ("gloo:", "ncclDevKernel_", "ncclKernel_")
+
+Interval = tuple[float, float]
+
+
+class TimeRange(Protocol):
+    """Start and end in microseconds."""
+
+    start: float
+    end: float
+
+
+class Event(Protocol):
+    """What is read of torch.autograd.profiler_util.FunctionEvent."""
+
+    name: str
+    time_range: TimeRange
+    device_type: object
+
+
+def kind_of(name: str) -> str | None:
+    """The kind of work an event stands for, or None for what is inside another one."""
+    if name == FORWARD:
+        return "forward"
+    if name.startswith(BACKWARD):
+        return "backward"
+    if name.startswith(COLLECTIVES):
+        return "communication"
+    return None
+
+
+def spans(events: Iterable[Event]) -> list[dict]:
+    """The spans of one profiled step, ordered by start.
+
+    Kernels on a GPU run later than the calls that start them, so they are what counts there. A
+    kernel belongs to backward when it begins after the CPU has begun with backward.
+
+    Raises:
+        ValueError: no event is named 'step'.
+    """
+    events = list(events)
+    step = next((one for one in events if one.name == STEP and not _on_gpu(one)), None)
+    if step is None:
+        raise ValueError(f"no event named {STEP!r}: profile inside record_function({STEP!r})")
+    made = []
+    for kind, one in _kinds(events):
+        name = one.name.removeprefix(BACKWARD).removeprefix("torch::autograd::")
+        start, end = ((at - step.time_range.start) / 1000 for at in (one.time_range.start, one.time_range.end))
+        made.append({"kind": kind, "name": name, "start": start, "end": end})
+    return sorted(made, key=lambda span: span["start"])
+
+
+def _on_gpu(event: Event) -> bool:
+    return "CUDA" in str(event.device_type)
+
+
+def _is_kernel(event: Event) -> bool:
+    # What the CPU annotates is repeated on the GPU's clock, and copies are no computing.
+    other = (STEP, FORWARD, BACKWARD, "nccl:", "gloo:", "Memcpy", "Memset", "Optimizer.")
+    return _on_gpu(event) and not event.name.startswith(other)
+
+
+def _kinds(events: list[Event]) -> Iterator[tuple[str, Event]]:
+    kernels = [one for one in events if _is_kernel(one)]
+    cpu = [one for one in events if not _on_gpu(one)]
+    turn = min((one.time_range.start for one in cpu if one.name.startswith(BACKWARD)), default=float("inf"))
+    for one in cpu:
+        kind = kind_of(one.name)
+        # gloo talks from the CPU also for ranks that compute on a GPU.
+        if kind == "communication" or (kind and not kernels):
+            yield kind, one
+    for one in kernels:
+        yield kind_of(one.name) or ("forward" if one.time_range.start < turn else "backward"), one
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same time without overlaps.
+
+    >>> merged([(0, 2), (1, 3), (5, 6)])
+    [(0, 3), (5, 6)]
+    """
+    result: list[Interval] = []
+    for start, end in sorted(intervals):
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((start, end))
+    return result
+
+
+def common(one: Iterable[Interval], other: Iterable[Interval]) -> float:
+    """How long both go on at the same time.
+
+    >>> common([(0, 4)], [(1, 2), (3, 9)])
+    2
+    """
+    other = merged(other)
+    return sum(max(0, min(end, b) - max(start, a)) for start, end in merged(one) for a, b in other)
+
+
+def intervals(trace: list[dict], kind: str) -> list[Interval]:
+    """Start and end of all spans of a kind."""
+    return [(span["start"], span["end"]) for span in trace if span["kind"] == kind]
+
+
+def overlap(trace: list[dict]) -> float:
+    """The share of communication during which backward computes too: 0 to 1; NaN without any communication."""
+    talk = merged(intervals(trace, "communication"))
+    total = sum(end - start for start, end in talk)
+    return common(talk, intervals(trace, "backward")) / total if total else float("nan")
+
+
+def sent_early(trace: list[dict]) -> int:
+    """How many collectives began before the last piece of backward did."""
+    last = max(start for start, _ in intervals(trace, "backward"))
+    return sum(start < last for start, _ in intervals(trace, "communication"))
+
+
+def rows(spans: list[Interval]) -> list[int]:
+    """A row for each interval, so that no two in a row overlap; as few rows as it takes.
+
+    Args:
+        spans: ordered by start.
+
+    >>> rows([(0, 2), (1, 3), (2, 4)])
+    [0, 1, 0]
+    """
+    free: list[float] = []
+    taken = []
+    for start, end in spans:
+        row = next((number for number, busy in enumerate(free) if busy <= start), len(free))
+        free[row : row + 1] = [end]
+        taken.append(row)
+    return taken
+
+
+def write(records: list[dict], path: Path) -> Path:
+    """Write the spans of all ranks into one file that ui.perfetto.dev and chrome://tracing open.
+
+    Args:
+        records: of the event `timeline`, each with rank, host and spans.
+    """
+    events = []
+    for record in sorted(records, key=lambda one: one["rank"]):
+        rank = record["rank"]
+        events.append(_name("process_name", rank, 0, f"rank {rank} on {record['host']}"))
+        events.append(_name("process_sort_index", rank, 0, rank))
+        for lane, name in enumerate(("compute", "communication")):
+            events.append(_name("thread_name", rank, lane, name))
+        # Collectives under way at the same time need a row each, or the viewer nests them.
+        free = iter(rows(intervals(record["spans"], "communication")))
+        for span in record["spans"]:
+            lane = 1 + next(free) if span["kind"] == "communication" else 0
+            place = {"pid": rank, "tid": lane, "cat": span["kind"], "name": span["name"]}
+            times = {"ts": span["start"] * 1000, "dur": (span["end"] - span["start"]) * 1000}
+            events.append({"ph": "X", **place, **times})
+    path = Path(path)
+    path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
+    return path
+
+
+def _name(what: str, rank: int, lane: int, value: str | int) -> dict:
+    key = "sort_index" if what.endswith("sort_index") else "name"
+    return {"ph": "M", "name": what, "pid": rank, "tid": lane, "args": {key: value}}

@@ -1,0 +1,110 @@
+"""Starts JupyterLab on the first page: this machine only, with a token, and the URL said plainly."""
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+
+from distlab.launch.torchrun import listen
+from distlab.runs import WORKSPACE, make_folder, runs_root
+
+FIRST_PAGE = "Start_Here.ipynb"
+PORT = 8888
+START_SECONDS = 60
+
+
+def choose_port(wanted: int, bind: str = "127.0.0.1") -> int:
+    """The wanted port if it is free on that address, else another that is."""
+    server, _ = listen(bind, wanted)
+    with server:
+        return server.getsockname()[1]
+
+
+def _trust_notebooks() -> None:
+    # JupyterLab hides pictures drawn as HTML in notebooks that it has not seen run.
+    import nbformat
+    from nbformat.sign import NotebookNotary
+
+    notary = NotebookNotary()
+    for path in WORKSPACE.glob("*.ipynb"):
+        notary.sign(nbformat.read(path, as_version=4))
+
+
+def _answers(url: str) -> bool:
+    # A proxy that the network asks for must not be asked about this machine.
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(url, timeout=2):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+
+
+def command(port: int, bind: str) -> list[str]:
+    """JupyterLab's command line; the token travels in the environment, out of `ps`."""
+    return [
+        *(sys.executable, "-m", "jupyterlab"),
+        f"--ServerApp.ip={bind}",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={WORKSPACE}",
+        f"--LabApp.default_url=/lab/tree/{FIRST_PAGE}",
+        "--ServerApp.open_browser=False",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        *(["--allow-root"] if os.geteuid() == 0 else []),
+    ]
+
+
+def serve(port: int | None = None, browser: bool = True) -> int:
+    """Run JupyterLab until it ends or Ctrl-C; prints the URL once it answers.
+
+    WORKSHOP_BIND opens it to other machines, WORKSHOP_TOKEN sets the token, WORKSHOP_PORT the
+    port that is tried first.
+    """
+    bind = os.environ.get("WORKSHOP_BIND", "127.0.0.1")
+    token = os.environ.get("WORKSHOP_TOKEN") or secrets.token_urlsafe(24)
+    wanted = port or int(os.environ.get("WORKSHOP_PORT", PORT))
+    port = choose_port(wanted, bind)
+    if port != wanted:
+        print(f"port {wanted} is taken; using {port}")
+    if os.geteuid() == 0:
+        print("JupyterLab runs as root here; on your own machine, run it as yourself")
+    _trust_notebooks()
+    log = make_folder(runs_root()) / "jupyterlab.log"
+    environment = {**os.environ, "JUPYTER_TOKEN": token}
+    with log.open("w") as out:
+        server = subprocess.Popen(command(port, bind), env=environment, stdout=out, stderr=out, cwd=WORKSPACE)
+    # A closed terminal or `kill` must not leave the server behind.
+    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+    signal.signal(signal.SIGHUP, lambda *_: server.terminate())
+    here = "127.0.0.1" if bind == "0.0.0.0" else bind
+    url = f"http://{here}:{port}/lab/tree/{FIRST_PAGE}?token={token}"
+    try:
+        until = time.monotonic() + START_SECONDS
+        while server.poll() is None and not _answers(f"http://{here}:{port}/api"):
+            if time.monotonic() > until:
+                server.terminate()
+            time.sleep(0.1)
+        if server.poll() is not None:
+            print(f"JupyterLab did not start: see {log}", file=sys.stderr)
+            return 1
+        print(f"\nOpen this page:\n\n    {url}\n\nCtrl-C here stops it. Its log: {log}", flush=True)
+        if browser and (os.environ.get("DISPLAY") or sys.platform == "darwin"):
+            webbrowser.open(url)
+        return max(0, server.wait())
+    except KeyboardInterrupt:
+        print("\nJupyterLab stops", flush=True)
+        server.terminate()
+        try:
+            server.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+        return 0

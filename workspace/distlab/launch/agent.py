@@ -1,0 +1,299 @@
+"""A host's agent: starts ranks when told, and ends with all of them when nobody tells it more.
+
+It stays up for the life of the notebook, so that ranks start warm. It runs the same on this
+machine, over a pipe, and on another, over ssh. Its life hangs on one thing: the connection it
+reads from. When that closes, for whatever reason, everything it started is gone.
+"""
+
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from distlab.hosts.interface import socket_variables
+from distlab.launch import torchrun
+from distlab.launch.pulse import Pulse
+from distlab.launch.tail import Tail
+from distlab.launch.torchrun import Job, TorchrunError
+from distlab.launch.wire import receive, send
+
+STOP_SECONDS = 2.0
+STACK_SECONDS = 1.0
+SWEEP_SECONDS = 1.0
+PR_SET_CHILD_SUBREAPER = 36
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+def _adopt_orphans() -> None:
+    # When torchrun is killed its ranks would become init's children, out of our sight.
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _torchrun_ends_with_us() -> None:
+    import ctypes
+
+    # SIGTERM, not SIGKILL: torchrun then stops its ranks, which live in sessions of their own.
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
+
+
+class Agent:
+    """Serves one connection."""
+
+    def __init__(self) -> None:
+        # Only messages may reach the other side, so whatever prints to stdout goes to stderr.
+        self._out = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+        self._tasks: queue.Queue[dict] = queue.Queue()
+        self._folder = Path(tempfile.mkdtemp(prefix="distlab-"))
+        # multiprocessing keeps sockets in a folder of its own, and this agent ends too abruptly
+        # for it to clean up.
+        tempfile.tempdir = str(self._folder)
+        self._stores: dict[str, object] = {}
+        self._job: Job | None = None
+        self._pulse: Pulse | None = None
+        self._stopped: set[str] = set()
+        self._stacks: dict[int, str] = {}
+        self._own: set[int] = set()
+        _adopt_orphans()
+        self._mind_signals()
+
+    def _mind_signals(self) -> None:
+        # Elastic handles them in its own way while ranks run, and never puts these back.
+        for one in SIGNALS:
+            signal.signal(one, lambda *_: self._die())
+
+    def serve(self) -> None:
+        """Work until the connection closes."""
+        threading.Thread(target=self._listen, daemon=True).start()
+        while True:
+            task = self._tasks.get()
+            try:
+                getattr(self, "_do_" + task.pop("do"))(**task)
+            except Exception as error:
+                send(self._out, event="broken", job=task.get("job", {}), reason=f"{type(error).__name__}: {error}")
+
+    # -- the thread that listens ------------------------------------------------------------
+
+    def _listen(self) -> None:
+        try:
+            for message in receive(sys.stdin):
+                if message["do"] == "stop":
+                    self._stop(message["id"])
+                elif message["do"] == "stacks":
+                    self._gather_stacks(message["id"])
+                elif message["do"] == "release":
+                    self._stores.pop(message["id"], None)
+                else:
+                    self._tasks.put(message)
+        finally:
+            # Also when a message cannot be read or answered: deaf, an agent must not live on.
+            self._die()
+
+    def _die(self) -> None:
+        """End now, with everything this agent started."""
+        self._sweep(keep=set())
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(0)
+
+    def _kill(self, keep: set[int]) -> list[psutil.Process]:
+        strangers = [one for one in psutil.Process().children(recursive=True) if one.pid not in keep]
+        for process in strangers:
+            with suppress(psutil.Error):
+                process.kill()
+        return strangers
+
+    def _sweep(self, keep: set[int]) -> None:
+        """Kill all descendants but `keep`, again while orphans turn up, and bury them."""
+        until = time.monotonic() + SWEEP_SECONDS
+        while (strangers := self._kill(keep)) and time.monotonic() < until:
+            for process in strangers:
+                with suppress(OSError):
+                    os.waitpid(process.pid, os.WNOHANG)
+            time.sleep(0.01)
+
+    def _records(self, job: Job) -> Path:
+        return self._folder / job.id / "records"
+
+    def _gather_stacks(self, id: str) -> None:
+        job, pulse = self._job, self._pulse
+        if job and pulse and job.id == id:
+            # From now on ranks end because others are stopped, maybe on another host.
+            pulse.freeze()
+            self._ask_for_stacks(job, pulse)
+        send(self._out, event="stacks", id=id)
+
+    def _ask_for_stacks(self, job: Job, pulse: Pulse) -> None:
+        # Ranks that have ended already stand nowhere.
+        pids = pulse.running()
+        for pid in pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+        files = {rank: self._records(job) / f"rank{rank}.stack.txt" for rank in pids}
+        until = time.monotonic() + STACK_SECONDS
+        while time.monotonic() < until and not all(file.stat().st_size for file in files.values()):
+            time.sleep(0.05)
+        # The last rank to answer may still be writing.
+        time.sleep(0.1)
+        self._stacks = {rank: file.read_text(errors="replace") for rank, file in files.items()}
+
+    def _stop(self, id: str) -> None:
+        self._stopped.add(id)
+        job, pulse = self._job, self._pulse
+        if job is None or pulse is None or job.id != id:
+            # Not started yet, or over; the main thread may be busy with imports for a while.
+            self._stores.pop(id, None)
+            self._send_end(id, stopped=True)
+            return
+        pulse.freeze()
+        until = time.monotonic() + STOP_SECONDS
+        while self._job is job and time.monotonic() < until:
+            self._kill(keep=self._own)
+            time.sleep(0.05)
+        if self._job is job:
+            # Stuck outside Python, waiting for a host that never came: nothing less helps.
+            self._report(job, pulse, {}, "did not stop in time", dying=True)
+            self._die()
+
+    # -- the main thread, which elastic needs for its signal handlers -------------------------
+
+    def _do_hello(self, env: dict[str, str]) -> None:
+        os.environ.update(env)
+        send(self._out, event="hello", pid=os.getpid(), folder=str(self._folder))
+
+    def _do_warm(self) -> None:
+        # Whoever forks the ranks may have been killed since; then this starts it anew.
+        alive = {one.pid for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE}
+        if not self._own or self._own - alive:
+            torchrun.warm()
+            self._own = {process.pid for process in psutil.Process().children(recursive=True)}
+        send(self._out, event="warm")
+
+    def _do_port(self, id: str, address: str, wanted: int | None, cold: bool) -> None:
+        server, taken = torchrun.listen(address, wanted)
+        port = server.getsockname()[1]
+        if cold:
+            # torchrun opens the port itself; the small gap is why the notebook tries again.
+            server.close()
+        else:
+            self._stores[id] = torchrun.open_store(server)
+        if id in self._stopped:
+            self._stores.pop(id, None)
+        send(self._out, event="port", id=id, port=port, taken=taken)
+
+    def _do_start(self, job: dict) -> None:
+        job = Job(**job)
+        folder = self._folder / job.id
+        records, logs = self._records(job), folder / "logs"
+        records.mkdir(parents=True)
+        logs.mkdir()
+        job.env |= {"DISTLAB_RECORDS": str(records), "DISTLAB_RUN_DIR": job.run_dir}
+        if job.peers is not None:
+            job.env = {**socket_variables(job.peers, os.environ), **job.env}
+        tail = Tail(logs, lambda local, stream, text: self._line(job, local, stream, text))
+        pulse = Pulse(records, lambda: send(self._out, event="failing", id=job.id))
+        self._stacks, self._pulse, self._job = {}, pulse, job
+        tail.start()
+        pulse.start()
+        reason = None
+        statuses: dict[int, int] = {}
+        try:
+            if job.id not in self._stopped:
+                if job.cold:
+                    statuses = torchrun.run_cold(job, logs, _torchrun_ends_with_us)
+                else:
+                    statuses = torchrun.run_warm(job, logs)
+        except TorchrunError as error:
+            reason = str(error)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            pulse.freeze()
+            self._mind_signals()
+            self._sweep(keep=self._own)
+            try:
+                tail.stop()
+            except Exception as error:
+                reason = reason or f"output was lost: {type(error).__name__}: {error}"
+        self._report(job, pulse, statuses, reason)
+        self._job = None
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _line(self, job: Job, local_rank: int, stream: str, text: str) -> None:
+        send(self._out, event="line", id=job.id, rank=job.first_rank + local_rank, stream=stream, text=text)
+
+    def _report(
+        self, job: Job, pulse: Pulse, statuses: dict[int, int], reason: str | None, dying: bool = False
+    ) -> None:
+        stopped = job.id in self._stopped
+        ranks = []
+        for local_rank in range(job.nproc):
+            rank = job.first_rank + local_rank
+            ranks.append(
+                {
+                    "rank": rank,
+                    "status": pulse.status(rank, statuses.get(rank)),
+                    "ending": pulse.record(rank),
+                    "vanished": pulse.vanished(rank),
+                }
+            )
+        self._send_end(
+            job.id,
+            ok=not statuses and reason is None and not stopped,
+            stopped=stopped,
+            dying=dying,
+            reason=reason,
+            ranks=ranks,
+            metrics=self._metrics(job),
+            stacks={str(rank): text for rank, text in self._stacks.items()},
+        )
+
+    def _metrics(self, job: Job) -> list[dict]:
+        found = []
+        for rank in range(job.first_rank, job.first_rank + job.nproc):
+            file = Path(job.run_dir) / "metrics" / f"rank{rank}.jsonl"
+            for line in file.read_text().splitlines() if file.exists() else []:
+                # A rank that was killed may leave half a line.
+                with suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def _send_end(
+        self,
+        id: str,
+        stopped: bool,
+        ok: bool = False,
+        dying: bool = False,
+        reason: str | None = None,
+        ranks: list[dict] | None = None,
+        metrics: list[dict] | None = None,
+        stacks: dict[str, str] | None = None,
+    ) -> None:
+        send(
+            self._out,
+            event="ended",
+            id=id,
+            ok=ok,
+            stopped=stopped,
+            dying=dying,
+            reason=reason,
+            ranks=ranks or [],
+            metrics=metrics or [],
+            stacks=stacks or {},
+        )
+
+
+if __name__ == "__main__":
+    Agent().serve()

@@ -1,0 +1,111 @@
+"""Sees the ranks of one host end, also those that the launcher sees late or never.
+
+Elastic waits half a minute for a rank that ignores SIGTERM before it reports the failure of
+another, and waits forever for a warm rank that ends by os._exit(0).
+"""
+
+import json
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import psutil
+
+POLL_SECONDS = 0.05
+# After the first failure elastic ends the others: at once by SIGTERM, two seconds later by SIGKILL.
+AFTER_SECONDS = {-signal.SIGTERM: 0.1, -signal.SIGKILL: 1.5}
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.Error:
+        return False
+
+
+class Pulse(threading.Thread):
+    """Watches a folder of ranks' records; calls `on_failure` once, at the first failure."""
+
+    def __init__(self, records: Path, on_failure: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._records, self._on_failure = records, on_failure
+        self._done = threading.Event()
+        self._pids: dict[int, int] = {}
+        self._forked: dict[int, BaseProcess] = {}
+        self._failed: dict[int, float] = {}
+        self._vanished: dict[int, float] = {}
+        self._ended: set[int] = set()
+
+    def run(self) -> None:
+        while not self._done.wait(POLL_SECONDS):
+            self._look()
+
+    def freeze(self) -> None:
+        """Look a last time: whatever ends from now on was ended by the launcher."""
+        if not self._done.is_set():
+            self._done.set()
+            if threading.current_thread() is not self:
+                self.join()
+            self._look()
+
+    def _look(self) -> None:
+        had_failed, now = bool(self._failed), time.monotonic()
+        for file in self._records.glob("rank*.pid"):
+            self._pids.setdefault(int(file.stem[4:]), int(file.read_text()))
+        for rank, pid in self._pids.items():
+            if rank in self._ended:
+                continue
+            if rank not in self._forked:
+                # The launcher keeps these to itself, and only they know the status of a warm rank.
+                known = list(multiprocessing.process._children)
+                self._forked.update((rank, one) for one in known if one.pid == pid)
+            alive = _is_running(pid)
+            # In this order, since a rank writes its record before it ends.
+            record = self.record(rank)
+            if record is None and alive:
+                continue
+            self._ended.add(rank)
+            if record is None:
+                self._vanished[rank] = now
+            if record is None or record["how"] == "raised" or record.get("status"):
+                self._failed[rank] = now
+        if self._failed and not had_failed:
+            self._on_failure()
+
+    def record(self, rank: int) -> dict | None:
+        """How a rank says that it ended, or None."""
+        with suppress(OSError):
+            return json.loads((self._records / f"rank{rank}.ending.json").read_text())
+        return None
+
+    def running(self) -> dict[int, int]:
+        """Process ids of the ranks that have not ended, by rank."""
+        return {rank: pid for rank, pid in self._pids.items() if rank not in self._ended and _is_running(pid)}
+
+    def vanished(self, rank: int) -> bool:
+        """True for a rank that ended by itself and left no record."""
+        return rank in self._vanished and not self._was_ended(rank, self._status(rank))
+
+    def status(self, rank: int, told: int | None) -> int | None:
+        """Exit status of a rank that ended by itself, else None. `told` is what the launcher saw."""
+        status = self._status(rank) if told is None else told
+        return None if self._was_ended(rank, status) else status
+
+    def _status(self, rank: int) -> int | None:
+        # Not `exitcode`: that may read the status away from the launcher, which waits for it too.
+        popen = getattr(self._forked.get(rank), "_popen", None)
+        return popen.returncode if popen else None
+
+    def _was_ended(self, rank: int, status: int | None) -> bool:
+        """True when a signal came from the launcher, because another rank had failed before."""
+        if rank not in self._pids or status not in AFTER_SECONDS:
+            return rank in self._pids and rank not in self._ended
+        if rank not in self._vanished:
+            return True
+        others = [when for one, when in self._failed.items() if one != rank]
+        return bool(others) and self._vanished[rank] > min(others) + AFTER_SECONDS[status]

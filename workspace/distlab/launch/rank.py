@@ -1,0 +1,64 @@
+"""What a warm rank does: it was forked with the imports done, and now becomes the script."""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def _leave_group() -> None:
+    # A real process that ends closes its connections, and its peers see that. This one is kept
+    # by the elastic agent until all ranks of its host end, so it has to hang up itself.
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        with suppress(Exception):
+            dist.destroy_process_group()
+
+
+def _forget_the_fork() -> None:
+    # torch read OMP_NUM_THREADS before the fork, and multiprocessing would start loader workers
+    # through the server that forked this rank. A script finds both as a fresh process has them.
+    import torch
+
+    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    multiprocessing.set_start_method(None, force=True)
+
+
+def run_script(spec: dict) -> None:
+    """Run `spec['script']` as `python script args` would, in a forked rank.
+
+    An error is kept for the launcher, which shows the one that matters, and not printed here.
+    """
+    os.environ.update(spec["env"])
+    os.chdir(spec["cwd"])
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+    sys.argv = [spec["script"], *spec["args"]]
+    sys.path.insert(0, str(Path(spec["script"]).parent))
+    _forget_the_fork()
+    from distlab.process import ending
+
+    ending.watch(int(os.environ["RANK"]))
+    status = 0
+    try:
+        runpy.run_path(spec["script"], run_name="__main__")
+    except SystemExit as leave:
+        if isinstance(leave.code, str):
+            print(leave.code, file=sys.stderr)
+        status = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        ending.left(leave.code)
+    except BaseException as error:
+        ending.raised(error)
+        status = 1
+    finally:
+        _leave_group()
+        # multiprocessing ends with os._exit, which would skip what scripts register.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if status:
+        sys.exit(status)

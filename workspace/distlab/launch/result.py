@@ -1,0 +1,92 @@
+"""What a run hands back."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How one rank ended: 'completed', 'left' early, 'raised', 'killed' or 'stopped'."""
+
+    rank: int
+    host: str
+    local_rank: int
+    how: str
+    status: int
+    log: str
+
+
+@dataclass
+class RunResult:
+    """A finished run.
+
+    Attributes:
+        metrics: one record per thing a rank reported, each with rank, host and event; made for
+            `pandas.DataFrame(result.metrics)`.
+        command: what a person would type on each host to start the same ranks.
+        seconds: wall time from the call to the last rank's end.
+    """
+
+    script: str
+    launcher: str
+    ok: bool
+    hosts: list[str]
+    ranks: list[RankEnd]
+    seconds: float
+    folder: Path
+    command: dict[str, str]
+    metrics: list[dict] = field(default_factory=list)
+    error: str | None = None
+    stacks: dict[int, str] = field(default_factory=dict)
+    output: list[tuple[int, str]] = field(default_factory=list)
+
+    def records(self, event: str) -> list[dict]:
+        """Records of one event, in rank order."""
+        return [record for record in self.metrics if record["event"] == event]
+
+    def last(self, event: str) -> dict[int, dict]:
+        """Each rank's last record of one event, by rank."""
+        return {record["rank"]: record for record in self.records(event)}
+
+    def text(self, rank: int) -> str:
+        """What one rank printed."""
+        return "\n".join(text for one, text in self.output if one == rank)
+
+    def to_json(self) -> str:
+        """One line: ok, hosts, ranks, seconds, metrics per rank, error."""
+        per_rank = {
+            str(end.rank): [record for record in self.metrics if record["rank"] == end.rank] for end in self.ranks
+        }
+        return json.dumps(
+            {
+                "ok": self.ok,
+                "script": self.script,
+                "launcher": self.launcher,
+                "hosts": self.hosts,
+                "ranks": [asdict(end) for end in self.ranks],
+                "seconds": round(self.seconds, 3),
+                "metrics": per_rank,
+                "folder": str(self.folder),
+                "command": self.command,
+                "error": self.error,
+            }
+        )
+
+    def show(self) -> None:
+        """Print a table of the ranks, and the commands that a person would type."""
+        from distlab.launch.table import print_result
+
+        print_result(self)
+
+
+class RunFailed(RuntimeError):
+    """A run that did not end well. `result` holds what there is."""
+
+    def __init__(self, message: str, result: RunResult | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def _render_traceback_(self) -> list[str]:
+        # In a notebook the frames of this package would bury the one error that matters.
+        return [f"RunFailed: {self}"]

@@ -1,0 +1,57 @@
+"""Follows the log files of ranks and hands on what they write, line by line."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+POLL_SECONDS = 0.05
+
+
+class Tail(threading.Thread):
+    """Calls `emit(local_rank, stream, text)` for each whole line, and for each redrawn bar.
+
+    `folder` is elastic's log folder: RUN/attempt_N/LOCAL_RANK/{stdout,stderr}.log below it.
+    """
+
+    def __init__(self, folder: Path, emit: Callable[[int, str, str], None]) -> None:
+        super().__init__(daemon=True)
+        self._folder, self._emit = folder, emit
+        self._done = threading.Event()
+        self._error: Exception | None = None
+        self._seen: dict[Path, tuple[int, bytes]] = {}
+
+    def run(self) -> None:
+        try:
+            while not self._done.wait(POLL_SECONDS):
+                self._read()
+            self._read(last=True)
+        except Exception as error:
+            self._error = error
+
+    def stop(self) -> None:
+        """Hand on what is still unread, then end.
+
+        Raises:
+            Exception: whatever ended the thread early; ranks' output must not go missing unseen.
+        """
+        self._done.set()
+        self.join()
+        if self._error:
+            raise self._error
+
+    def _read(self, last: bool = False) -> None:
+        for path in sorted(self._folder.glob("*/attempt_*/*/std*.log")):
+            position, rest = self._seen.get(path, (0, b""))
+            with path.open("rb") as file:
+                file.seek(position)
+                fresh = file.read()
+            data = rest + fresh
+            # A bar ends its redraws with \r; as \r\n it is an ordinary line, and what comes next tells.
+            open_end = b"\r" if data.endswith(b"\r") and not last else b""
+            data = data.removesuffix(open_end)
+            *whole, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\r\n").split(b"\n")
+            if last and rest:
+                whole, rest = [*whole, rest], b""
+            self._seen[path] = (position + len(fresh), rest + open_end)
+            for line in whole:
+                self._emit(int(path.parent.name), path.stem, line.decode(errors="replace"))

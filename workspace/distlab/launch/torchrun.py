@@ -1,0 +1,220 @@
+"""The two ways to start a host's ranks with torchrun: warm in its own elastic agent, or cold."""
+
+import inspect
+import logging
+import multiprocessing
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# What a rank needs at once; the first optimizer imports torch._dynamo, which costs nearly as much
+# as torch. torchvision is left out: it takes longer than both, and
+# the lessons' data are read without it.
+PRELOAD = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "numpy"]
+
+
+@dataclass
+class Job:
+    """One start of one script, as one host sees it."""
+
+    id: str
+    node_rank: int
+    nnodes: int
+    nproc: int
+    first_rank: int
+    master_addr: str
+    master_port: int
+    script: str
+    args: list[str]
+    cwd: str
+    run_dir: str
+    env: dict[str, str] = field(default_factory=dict)
+    cold: bool = False
+    join_seconds: float = 60.0
+    # Names of the other hosts, or None when this host is simulated and loopback is set already.
+    peers: list[str] | None = None
+
+
+def flags(job: Job) -> list[str]:
+    """torchrun's flags for this host: static rendezvous, so that ranks are where one expects."""
+    return [
+        *("--nnodes", str(job.nnodes)),
+        *("--node-rank", str(job.node_rank)),
+        *("--nproc-per-node", str(job.nproc)),
+        *("--master-addr", job.master_addr),
+        *("--master-port", str(job.master_port)),
+    ]
+
+
+def typed(job: Job, host: str) -> str:
+    """The command that a person would type on this host to start the same ranks."""
+    threads = job.env.get("OMP_NUM_THREADS", "1")
+    script = os.path.relpath(job.script, job.cwd)
+    words = ["torchrun", *flags(job), script if not script.startswith("../..") else job.script, *job.args]
+    return f"DISTLAB_HOST={host} OMP_NUM_THREADS={threads} {shlex.join(words)}"
+
+
+def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
+    """A listening socket on `address`, at the wanted port if that is free, else at another.
+
+    Returns:
+        The socket, and whether the wanted port was taken.
+    """
+    taken = False
+    for port in [wanted, 0] if wanted else [0]:
+        server = socket.socket()
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind((address, port))
+            server.listen(128)
+        except OSError:
+            server.close()
+            if port == 0:
+                raise
+            taken = True
+            continue
+        return server, taken
+    raise AssertionError("unreachable: port 0 either binds or raises")
+
+
+def open_store(server: socket.socket) -> object:
+    """The job's rendezvous store, served on a socket that is ours already.
+
+    Elastic opens its own store on the same port in the same process and, both being
+    multi-tenant, shares this one: no moment is left in which another process can take the port,
+    and the store listens on the hosts' network alone.
+    """
+    from torch.distributed import TCPStore
+
+    address, port = server.getsockname()
+    return TCPStore(
+        address,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        multi_tenant=True,
+        master_listen_fd=server.detach(),
+    )
+
+
+class TorchrunError(RuntimeError):
+    """The torchrun command failed before or beside its ranks; says why."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def warm() -> None:
+    """Start the server that forks ranks and import what they need there; CUDA is not touched."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    probe = context.Process(target=_nothing)
+    # start() returns while the server still imports, so both do it at the same time.
+    probe.start()
+    import torch.distributed.launcher.api  # noqa: F401
+
+    # Their reports hold tracebacks, and to format one torch imports its compiler: seconds lost
+    # before a failure is told, for reports that nobody reads.
+    for part in ("multiprocessing.api", "agent.server.api"):
+        logging.getLogger(f"torch.distributed.elastic.{part}").disabled = True
+    probe.join()
+
+
+def _shutdown_timeout(elastic: type) -> dict[str, int]:
+    # Older releases have no such argument; there, `pulse` alone ends ranks that ignore SIGTERM.
+    return {"shutdown_timeout": 2} if "shutdown_timeout" in inspect.signature(elastic).parameters else {}
+
+
+def run_warm(job: Job, logs: Path) -> dict[int, int]:
+    """Run a job's ranks of this host in forked processes.
+
+    Returns:
+        Exit status of each rank that failed; empty when all went well.
+    """
+    from torch.distributed.elastic.agent.server import WorkerSpec
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
+
+    from distlab.launch.rank import run_script
+
+    meeting = RendezvousParameters(
+        backend="static",
+        endpoint=f"{job.master_addr}:{job.master_port}",
+        run_id=job.id,
+        min_nodes=job.nnodes,
+        max_nodes=job.nnodes,
+        rank=job.node_rank,
+        timeout=int(job.join_seconds),
+    )
+    work = WorkerSpec(
+        role="default",
+        local_world_size=job.nproc,
+        entrypoint=run_script,
+        args=({"script": job.script, "args": job.args, "cwd": job.cwd, "env": job.env},),
+        rdzv_handler=registry.get_rendezvous_handler(meeting),
+        max_restarts=0,
+        monitor_interval=0.05,
+        master_addr=job.master_addr,
+        master_port=job.master_port,
+    )
+    elastic = LocalElasticAgent(
+        work,
+        DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
+        start_method="forkserver",
+        # No host waits here for the others to end: it would be deaf meanwhile, also to a stop.
+        # The store is kept by us until the notebook has heard from all of them.
+        exit_barrier_timeout=0.01,
+        **_shutdown_timeout(LocalElasticAgent),
+    )
+    return {rank: failure.exitcode for rank, failure in elastic.run().failures.items()}
+
+
+def _statuses(said: str) -> dict[int, int]:
+    """Exit status of each failed rank, from the summary that torchrun prints at its end."""
+    entries = re.findall(r"rank\s*: (\d+) \(local_rank: \d+\)\s*exitcode\s*: (-?\d+)", said)
+    return {int(rank): int(status) for rank, status in entries}
+
+
+def run_cold(job: Job, logs: Path, end_with_parent: Callable[[], None]) -> dict[int, int]:
+    """Run a job's ranks of this host with the torchrun command itself.
+
+    Returns:
+        Exit status of each rank that failed; empty when all went well.
+
+    Raises:
+        TorchrunError: torchrun itself failed, and no rank of this host.
+    """
+    beside = Path(sys.executable).with_name("torchrun")
+    torchrun = [str(beside)] if beside.exists() else [sys.executable, "-m", "torch.distributed.run"]
+    watching = ["--monitor-interval", "0.1", "--log-dir", str(logs), "--redirects", "3"]
+    with (logs / "torchrun.txt").open("w+") as said:
+        started = subprocess.run(
+            [*torchrun, *flags(job), *watching, job.script, *job.args],
+            env={**os.environ, **job.env, "PYTHONUNBUFFERED": "1", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2"},
+            cwd=job.cwd,
+            stdin=subprocess.DEVNULL,
+            stderr=said,
+            preexec_fn=end_with_parent,
+            check=False,
+        )
+        said.seek(0)
+        text = said.read()
+    if not started.returncode:
+        return {}
+    statuses = _statuses(text)
+    if not statuses and started.returncode < 0:
+        raise TorchrunError(f"torchrun was killed by {signal.Signals(-started.returncode).name}")
+    if not statuses:
+        # No rank failed; torchrun itself did, and its last line says why.
+        lines = [line for line in text.splitlines() if line.strip()]
+        raise TorchrunError(lines[-1] if lines else f"torchrun ended with status {started.returncode}")
+    return statuses

@@ -1,0 +1,28 @@
+"""Messages between the notebook and a host's agent: one JSON object a line, over a pipe or ssh."""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import TextIO
+
+_lock = threading.Lock()
+
+
+def send(stream: TextIO, /, **message: object) -> None:
+    """Write one message whole; threads may call it at once."""
+    line = json.dumps(message) + "\n"
+    with _lock:
+        stream.write(line)
+        stream.flush()
+
+
+def receive(stream: TextIO) -> Iterator[dict]:
+    """Messages until the other side is gone. Lines that are no message are skipped."""
+    for line in stream:
+        # A login shell on the way may greet, and who is killed while writing leaves half a line.
+        if line.startswith("{") and line.endswith("\n"):
+            try:
+                message = json.loads(line)
+            except ValueError:
+                continue
+            yield message

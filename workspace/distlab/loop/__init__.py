@@ -1,0 +1,34 @@
+"""The training loop that all lessons' scripts share.
+
+    args = loop.options(__doc__).parse_args(argv)
+    images = loop.load(args, me)
+    ...
+    loop.fit(me, model, optimizer, train, val, args)
+
+It does not know which lesson it is in. A script that trains differently passes another `step`,
+and one whose ranks talk by other means than torch.distributed another `together`.
+"""
+
+from distlab.loop.evaluate import evaluate
+from distlab.loop.fit import fit
+from distlab.loop.images import load
+from distlab.loop.options import options
+from distlab.loop.rate import WarmUp, scaled_lr
+from distlab.loop.samples import Shuffle, rest_of_epoch
+from distlab.loop.step import NotFinite, require_finite, train_step
+from distlab.loop.together import Together
+
+__all__ = [
+    "NotFinite",
+    "Shuffle",
+    "Together",
+    "WarmUp",
+    "evaluate",
+    "fit",
+    "load",
+    "options",
+    "require_finite",
+    "rest_of_epoch",
+    "scaled_lr",
+    "train_step",
+]

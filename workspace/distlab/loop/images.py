@@ -1,0 +1,31 @@
+"""The data set that the options ask for."""
+
+import argparse
+
+from distlab import data, report
+from distlab.process import Rank
+
+
+def load(args: argparse.Namespace, me: Rank) -> data.Images:
+    """Load the images that the options name, say what they are, and report it.
+
+    Raises:
+        ValueError: there are more ranks than training samples, or what `data.load` raises.
+    """
+    images = data.load(args.data, root=args.data_root, limit=args.limit, me=me, on_damaged=args.on_damaged)
+    data.require_samples(len(images.train), me.world_size)
+    if images.note:
+        me.print(images.note)
+    report.log(
+        me,
+        "data",
+        data=images.name,
+        train=len(images.train),
+        val=len(images.val),
+        classes=len(images.classes),
+        channels=images.channels,
+        height=images.height,
+        width=images.width,
+        note=images.note,
+    )
+    return images

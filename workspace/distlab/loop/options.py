@@ -1,0 +1,102 @@
+"""The command line that all training scripts share."""
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from distlab import models
+from distlab.process import read_placement
+
+
+class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps the description's lines and shows defaults."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong once, from rank 0, and ends on every rank."""
+
+    def error(self, message: str) -> None:
+        if read_placement().rank:
+            self.exit(2)
+        super().error(message)
+
+    def print_help(self, file: object = None) -> None:
+        if not read_placement().rank:
+            super().print_help(file)
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers that are `least` or more."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+        return value
+
+    return parse
+
+
+def real(above: float | None = None) -> Callable[[str], float]:
+    """A parser of finite numbers above a bound, or of 0 or more."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        fits = value >= 0 if above is None else value > above
+        if not (math.isfinite(value) and fits):
+            wanted = "of 0 or more" if above is None else f"above {above:g}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number {wanted}")
+        return value
+
+    return parse
+
+
+def options(description: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the options that `load` and `fit` understand. Add a script's own to it."""
+    parser = _Parser(description=description, formatter_class=_Help)
+    add = parser.add_argument
+
+    add("--epochs", type=whole(1), default=1, help="passes over the training data")
+    add("--batch-size", type=whole(1), default=64, help="samples of one rank in one forward pass")
+    add("--accumulate", type=whole(1), default=1, metavar="N", help="batches whose gradients are added up per update")
+    add("--max-steps", type=whole(1), metavar="N", help="stop after this many updates, in the middle of an epoch if so")
+    add("--model", choices=models.names(), default=models.DEFAULT, help="network to train")
+    add("--seed", type=whole(0), default=0, help="for weights and the order of samples")
+
+    add("--lr", type=real(above=0), default=0.02, help="learning rate for the batch of one rank")
+    add(
+        "--lr-scaling",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="multiply --lr by how many such batches make one update",
+    )
+    add("--warmup-epochs", type=real(), default=0.25, metavar="E", help="rise from --lr to the scaled rate over these")
+
+    add("--data", default="fashion-mnist", help="name of a data set, or the path of an image folder")
+    add("--data-root", type=Path, metavar="DIR", help="where prepared data live")
+    add("--limit", type=whole(1), metavar="N", help="use at most this many training samples")
+    add("--on-damaged", choices=("stop", "skip"), default="stop", help="what to do about a damaged image file")
+    add("--workers", type=whole(0), default=0, metavar="N", help="loading processes of one rank")
+
+    add("--checkpoint", type=Path, metavar="FILE", help="where to save; by default in the run's folder")
+    add("--no-checkpoint", dest="checkpoint", action="store_false", default=None, help="save nothing")
+    add("--checkpoint-every", type=whole(1), metavar="N", help="save after every N updates, besides each epoch's end")
+    add(
+        "--resume",
+        nargs="?",
+        type=Path,
+        const=True,
+        metavar="FILE",
+        help="go on from FILE, else from --checkpoint, else from the newest checkpoint of all runs",
+    )
+    return parser

@@ -1,0 +1,55 @@
+"""What ranks do together, in one place: add up, gather, share. Everything else is local."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch.distributed as dist
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+class Together:
+    """Ranks together by torch.distributed, or one process by itself when there is no group.
+
+    All ranks must call the same method at the same point.
+    """
+
+    def totals(self, sums: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks; the argument stays as it is."""
+        sums = sums.clone()
+        if dist.is_initialized():
+            dist.all_reduce(sums)
+        return sums
+
+    def gather(self, value: Value) -> list[Value]:
+        """Every rank's value, in rank order, on every rank."""
+        if not dist.is_initialized():
+            return [value]
+        values: list = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value)
+        return values
+
+    def share(self, value: Value) -> Value:
+        """Rank 0's value, on every rank."""
+        if not dist.is_initialized():
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def from_main(self, is_main: bool, make: Callable[[], Value]) -> Value:
+        """What `make` returns on rank 0, on every rank; or the error it raises there, on every rank.
+
+        For what only rank 0 may have, such as a file: the others must not wait for it in vain.
+        """
+        value, failure = None, None
+        if is_main:
+            try:
+                value = make()
+            except Exception as error:
+                failure = error
+        value, failure = self.share((value, failure))
+        if failure is not None:
+            raise failure
+        return value

@@ -1,0 +1,15 @@
+"""Inside a rank: who it is, where it computes, how it joins the others and how it leaves.
+
+The one place that chooses device and backend. A training script needs two names from here:
+
+    with process.alone() as me:     # one process, no group
+    with process.group() as me:     # joins the ranks that the launcher started
+
+`me` is a `Rank`; nothing else in the package reads the launcher's environment variables.
+"""
+
+from distlab.process.environment import LAUNCHERS, Placement, read_placement
+from distlab.process.group import Rank, alone, group
+from distlab.runs import run_folder
+
+__all__ = ["LAUNCHERS", "Placement", "Rank", "alone", "group", "read_placement", "run_folder"]

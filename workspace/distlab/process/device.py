@@ -1,0 +1,83 @@
+"""The one place that chooses device and backend.
+
+A GPU of its own for every rank gives cuda and nccl; fewer GPUs than ranks and ranks share them
+over gloo, since NCCL refuses two ranks on one GPU; no GPU gives cpu and gloo.
+DISTLAB_DEVICE (cpu, cuda) and DISTLAB_BACKEND (gloo, nccl) override.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+CPU_SEAT = "cpu"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What all ranks of a job agree on: 'cpu' or 'cuda', the backend, and why in one line."""
+
+    device_type: str
+    backend: str
+    reason: str
+
+
+def _override(name: str, allowed: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    value = environ.get(name)
+    if value and value not in allowed:
+        raise ValueError(f"{name}={value!r} is unknown: use {' or '.join(allowed)}")
+    return value or None
+
+
+def gpu_index(local_rank: int, gpus: int) -> int:
+    """Index of a rank's GPU among those its host shows. Ranks share in turn when GPUs are few.
+
+    >>> [gpu_index(local_rank, 2) for local_rank in range(4)]
+    [0, 1, 0, 1]
+    """
+    return local_rank % gpus
+
+
+def seat(local_rank: int, environ: Mapping[str, str] = os.environ) -> str:
+    """Identity of the device this rank would take: a GPU's UUID, or 'cpu'."""
+    device = _override("DISTLAB_DEVICE", ("cpu", "cuda"), environ)
+    if device == "cpu":
+        return CPU_SEAT
+    if not torch.cuda.is_available():
+        if device == "cuda":
+            raise ValueError("DISTLAB_DEVICE=cuda, but torch sees no GPU here: unset it, or check nvidia-smi")
+        return CPU_SEAT
+    index = gpu_index(local_rank, torch.cuda.device_count())
+    return str(torch.cuda.get_device_properties(index).uuid)
+
+
+def choose(seats: Sequence[str], environ: Mapping[str, str] = os.environ) -> Choice:
+    """Choose for a whole job from what each rank offers, the same answer on every rank.
+
+    Args:
+        seats: one `seat()` per rank, in rank order.
+    """
+    backend = _override("DISTLAB_BACKEND", ("gloo", "nccl"), environ)
+    gpus = {one for one in seats if one != CPU_SEAT}
+    if len(gpus) == 0 or CPU_SEAT in seats:
+        asked = environ.get("DISTLAB_DEVICE") == "cpu"
+        reason = "DISTLAB_DEVICE=cpu" if asked else "no GPU" if not gpus else "not every rank has a GPU"
+        if backend == "nccl":
+            raise ValueError(f"DISTLAB_BACKEND=nccl needs a GPU for every rank, but {reason}: use gloo")
+        return Choice("cpu", "gloo", f"on cpu over gloo: {reason}")
+    if len(gpus) < len(seats):
+        shared = f"{len(seats)} ranks share {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
+        if backend == "nccl":
+            raise ValueError(f"DISTLAB_BACKEND=nccl, but {shared}, which NCCL refuses: use gloo")
+        return Choice("cuda", "gloo", f"on cuda over gloo: {shared}, and NCCL wants one for each")
+    return Choice("cuda", backend or "nccl", f"on cuda over {backend or 'nccl'}: a GPU for each rank")
+
+
+def place(choice: Choice, local_rank: int) -> torch.device:
+    """The device of a rank, from its *local* rank, made current when it is a GPU."""
+    if choice.device_type == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", gpu_index(local_rank, torch.cuda.device_count()))
+    torch.cuda.set_device(device)
+    return device

@@ -1,0 +1,160 @@
+"""A rank's life: joins the others, computes, leaves."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from distlab.process import ending
+from distlab.process.device import choose, place, seat
+from distlab.process.environment import Placement, read_placement, read_seconds
+from distlab.process.meeting import gather_cards, open_store
+from distlab.runs import make_folder, new_run_name, run_folder, runs_root
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a job.
+
+    `local_rank` counts within the host and picks the GPU; `rank` counts over all hosts and
+    picks the samples. `backend` is None outside a group.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    host_index: int
+    host: str
+    launcher: str
+    device: torch.device
+    backend: str | None
+    reason: str
+
+    @property
+    def is_main(self) -> bool:
+        """True on rank 0 alone: the one that prints and writes shared files."""
+        return self.rank == 0
+
+    def print(self, *values: object) -> None:
+        """Print from rank 0 only."""
+        if self.is_main:
+            print(*values, flush=True)
+
+    def print_in_order(self, *values: object) -> None:
+        """Print from every rank, one after the other, through rank 0. All ranks must call it."""
+        lines = [" ".join(map(str, values))]
+        if self.backend:
+            gathered: list = [None] * self.world_size
+            dist.all_gather_object(gathered, lines[0])
+            lines = gathered
+        for line in lines:
+            self.print(line)
+
+
+def collective_seconds() -> float:
+    """How long one collective may take: DISTLAB_COLLECTIVE_TIMEOUT, 300 s by default."""
+    return read_seconds("DISTLAB_COLLECTIVE_TIMEOUT", 300)
+
+
+def _use_own_cores() -> None:
+    # A warm rank was forked after torch read OMP_NUM_THREADS, so it has to be told again.
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
+        torch.set_num_threads(int(threads))
+
+
+def _script() -> str:
+    return sys.argv[0] or "python"
+
+
+def _note(error: BaseException) -> None:
+    if isinstance(error, SystemExit):
+        ending.left(error.code)
+    elif isinstance(error, Exception):
+        ending.raised(error)
+
+
+def _settle(me: Rank, folder: str) -> None:
+    os.environ["DISTLAB_RUN_DIR"] = folder
+    make_folder(run_folder())
+    if me.world_size > 1 or me.device.type == "cuda":
+        me.print(f"{me.world_size} rank{'s' if me.world_size > 1 else ''} {me.reason}")
+
+
+def _as_rank(at: Placement, device: torch.device, backend: str | None, reason: str) -> Rank:
+    return Rank(**vars(at), device=device, backend=backend, reason=reason)
+
+
+@contextmanager
+def alone() -> Iterator[Rank]:
+    """One process with a device and no group.
+
+    Raises:
+        RuntimeError: it was started as several ranks, each of which would train by itself.
+    """
+    at = read_placement()
+    ending.watch(at.rank)
+    if at.world_size > 1:
+        raise RuntimeError(
+            f"{os.path.basename(_script())} is written for one process but was started as {at.world_size} ranks: "
+            "use --hosts node1:1, or a script that joins a group such as ddp"
+        )
+    _use_own_cores()
+    choice = choose([seat(at.local_rank)])
+    me = _as_rank(at, place(choice, at.local_rank), None, f"on {choice.device_type}")
+    _settle(me, str(run_folder() or runs_root() / new_run_name(_script())))
+    try:
+        yield me
+    except BaseException as error:
+        _note(error)
+        raise
+    ending.completed()
+
+
+@contextmanager
+def group() -> Iterator[Rank]:
+    """Join all ranks of this job in a process group; leave it at the end.
+
+    The group is left without a barrier when this rank fails, so that its error is not held back
+    by others that wait for it.
+
+    Raises:
+        RuntimeError: the rendezvous address is wrong, the port is taken, a rank is claimed twice.
+        TimeoutError: ranks are missing at the deadline (DISTLAB_JOIN_TIMEOUT).
+        ValueError: DISTLAB_DEVICE or DISTLAB_BACKEND asks for what is not there.
+    """
+    at = read_placement()
+    ending.watch(at.rank)
+    _use_own_cores()
+    store = open_store(at)
+    folder = str(run_folder() or runs_root() / new_run_name(_script()))
+    cards = gather_cards(store, at, {"seat": seat(at.local_rank), "folder": folder})
+    choice = choose([card["seat"] for card in cards])
+    device = place(choice, at.local_rank)
+    dist.init_process_group(
+        choice.backend,
+        store=store,
+        rank=at.rank,
+        world_size=at.world_size,
+        timeout=timedelta(seconds=collective_seconds()),
+        device_id=device if choice.backend == "nccl" else None,
+    )
+    me = _as_rank(at, device, choice.backend, choice.reason)
+    _settle(me, cards[0]["folder"])
+    try:
+        yield me
+        # Nobody tears the group down while another rank still needs it.
+        dist.barrier()
+        ending.completed()
+    except BaseException as error:
+        _note(error)
+        raise
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,130 @@
+"""How ranks find each other: one store, a deadline, and a voice while they wait."""
+
+import json
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from distlab.process.environment import Placement, read_seconds
+
+VOICE_SECONDS = 10.0
+
+
+def join_seconds() -> float:
+    """How long a rank waits for the others: DISTLAB_JOIN_TIMEOUT, 60 s by default."""
+    return read_seconds("DISTLAB_JOIN_TIMEOUT", 60)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def free_port() -> int:
+    """A TCP port that is free on this machine at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def _reach(address: str, port: int, me: Placement, until: float) -> None:
+    """Wait until something listens on the master's port; say so while it does not."""
+    voice = time.monotonic() + VOICE_SECONDS
+    while True:
+        try:
+            socket.create_connection((address, port), timeout=2).close()
+            return
+        except socket.gaierror as error:
+            raise RuntimeError(
+                f"rank {me.rank} on {me.host} cannot resolve MASTER_ADDR={address!r} ({error.strerror}): "
+                "are both hosts on one network? Try an IP address"
+            ) from None
+        except OSError:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(
+                    f"rank {me.rank} on {me.host} found nobody on {address}:{port} within "
+                    f"{join_seconds():.0f} s: is rank 0 started there, and is MASTER_PORT={port} on every rank?"
+                ) from None
+            if time.monotonic() > voice:
+                voice += VOICE_SECONDS
+                _say(f"rank {me.rank} on {me.host} waits for rank 0 at {address}:{port}, {left:.0f} s left")
+        time.sleep(0.2)
+
+
+def open_store(me: Placement) -> dist.Store:
+    """The key-value store that all ranks of this job share, at MASTER_ADDR:MASTER_PORT.
+
+    Raises:
+        RuntimeError: the address does not resolve, or the port is taken.
+        TimeoutError: rank 0 did not show up in time.
+    """
+    seconds = join_seconds()
+    if me.world_size == 1 and "MASTER_ADDR" not in os.environ:
+        # `python ddp.py` alone: nobody else has to find this store.
+        return dist.HashStore()
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT", "")
+    if not address or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise RuntimeError(
+            f"MASTER_ADDR={address!r} and MASTER_PORT={port!r} do not say where rank 0 is: "
+            "set both, or start with distlab run or torchrun"
+        )
+    agent_has_it = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    serves = me.rank == 0 and not agent_has_it
+    if not serves:
+        _reach(address, int(port), me, time.monotonic() + seconds)
+    try:
+        store = dist.TCPStore(
+            address, int(port), None, is_master=serves, timeout=timedelta(seconds=seconds), wait_for_workers=False
+        )
+    except (dist.DistError, RuntimeError):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", int(port)))
+            except OSError as error:
+                raise RuntimeError(
+                    f"rank 0 on {me.host} cannot listen on port {port}: {error.strerror}. "
+                    "Set MASTER_PORT to another number on every rank"
+                ) from None
+        raise
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"distlab/{attempt}", store)
+
+
+def gather_cards(store: dist.Store, me: Placement, card: dict) -> list[dict]:
+    """Every rank puts its card on the table and gets all of them, in rank order.
+
+    Raises:
+        RuntimeError: two processes claim one rank.
+        TimeoutError: ranks are missing at the deadline; it names them.
+    """
+    seconds = join_seconds()
+    if store.add(f"claimed/{me.rank}", 1) > 1:
+        raise RuntimeError(
+            f"two processes say they are rank {me.rank}; this one is on {me.host}: give each its own RANK"
+        )
+    store.set(f"card/{me.rank}", json.dumps(card))
+    until = time.monotonic() + seconds
+    voice = time.monotonic() + VOICE_SECONDS
+    missing = set(range(me.world_size))
+    while missing:
+        missing = {rank for rank in missing if not store.check([f"card/{rank}"])}
+        if not missing:
+            break
+        left = until - time.monotonic()
+        names = ", ".join(map(str, sorted(missing)))
+        if left <= 0:
+            raise TimeoutError(
+                f"rank {me.rank} on {me.host}: rank {names} of {me.world_size} did not join within {seconds:.0f} s. "
+                "Is each started, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT?"
+            )
+        if me.rank == min(set(range(me.world_size)) - missing) and time.monotonic() > voice:
+            voice += VOICE_SECONDS
+            _say(f"waiting for rank {names} of {me.world_size}, {left:.0f} s left")
+        with suppress(dist.DistStoreError):
+            store.wait([f"card/{min(missing)}"], timedelta(seconds=min(1.0, left)))
+    return [json.loads(store.get(f"card/{rank}")) for rank in range(me.world_size)]

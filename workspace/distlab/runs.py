@@ -1,0 +1,51 @@
+"""The folder of a run: logs, metrics and checkpoints of one start of one script."""
+
+import errno
+import os
+import time
+from pathlib import Path
+
+WORKSPACE = Path(__file__).resolve().parents[1]
+
+
+def runs_root() -> Path:
+    """Where run folders are made: DISTLAB_RUNS, or `runs/` beside the package."""
+    return Path(os.environ.get("DISTLAB_RUNS") or WORKSPACE / "runs")
+
+
+def new_run_name(script: str) -> str:
+    """A name that sorts by time: `20260131-142500-ddp-417`."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(script).stem}-{os.getpid()}"
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "Free some space, or set DISTLAB_RUNS to a folder on another disk"
+    return "Set DISTLAB_RUNS to a folder that you may write"
+
+
+def unwritable(folder: Path, error: OSError) -> OSError:
+    """The same error, saying which run folder cannot be written and what to do."""
+    return OSError(error.errno, f"cannot write the run folder {folder}: {error.strerror}. {_remedy(error)}")
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a run folder.
+
+    Raises:
+        OSError: with the folder and what to do, when it cannot be made or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".write-{os.getpid()}"
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    return folder
+
+
+def run_folder() -> Path | None:
+    """The folder of this run as the launcher or `process` set it, or None outside a run."""
+    folder = os.environ.get("DISTLAB_RUN_DIR")
+    return Path(folder) if folder else None
