@@ -14,7 +14,7 @@ HOLDS, BROKEN = ": True", ": False"
 def run_nbval(path):
     """pytest --nbval on one notebook, in a process of its own, as the test command does it."""
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(policy.ROOT)]
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(path.parent)]
         + ["-c", str(policy.ROOT / "pyproject.toml"), str(path)],
         cwd=policy.ROOT,
         capture_output=True,
