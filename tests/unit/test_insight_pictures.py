@@ -154,6 +154,7 @@ def test_scaling_bars_stack_ranks_beside_ideal_and_limit():
     assert list(ideal.get_ydata()) == [200, 800]
     limits = [one.get_segments()[0][0][1] for one in axes.collections if isinstance(one, LineCollection)]
     assert limits == [200, 400]
+    assert axes.get_title(loc="left") == "4 ranks on 2 cores: 1.8 times one rank"
 
 
 # -- accuracy -----------------------------------------------------------------------------------

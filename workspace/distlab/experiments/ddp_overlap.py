@@ -36,12 +36,14 @@ def main() -> None:
     parser.add_argument("--bucket-mb", type=float, nargs="+", default=[1000, 4], help="bucket sizes to compare")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batch-size", type=int, help="samples of one rank; 256 over gloo, 16384 over nccl")
     args = parser.parse_args()
     with process.group() as me:
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (me.device.type == "cuda")
-        inputs = torch.randn(args.batch_size, args.width, device=me.device)
-        labels = torch.randint(0, 10, (args.batch_size,), device=me.device)
+        # Enough work for a step to be seen next to its communication.
+        samples = args.batch_size or (256 if me.backend == "gloo" else 16384)
+        inputs = torch.randn(samples, args.width, device=me.device)
+        labels = torch.randint(0, 10, (samples,), device=me.device)
         for megabytes in args.bucket_mb:
             torch.manual_seed(0)
             model = net(args.layers, args.width).to(me.device)

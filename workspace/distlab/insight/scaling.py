@@ -64,7 +64,8 @@ def picture(records: list[dict]) -> Picture:
             names of cores or GPUs), images_per_second and images_per_second_silent (of that rank, one per round).
     """
     worlds, rows = by_world(require(records, "speed")), table(records)
-    kind = "GPUs" if any(seat.startswith("GPU") for record in records for seat in record["seats"]) else "cores"
+    on_gpus = any(seat.startswith("GPU") for record in records for seat in record["seats"])
+    kind = ("GPU" if on_gpus else "core") + "s" * (seats(records) != 1)
     one_rank = rows[0]["images_per_second"] / rows[0]["ranks"]
     said = "; ".join(
         f"{row['ranks']}: {row['images_per_second']:,.0f}, {row['times_one_rank']:.2f} times one rank" for row in rows
@@ -91,10 +92,12 @@ def picture(records: list[dict]) -> Picture:
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylim(0, 1.1 * top)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    say(axes, f"Ranks beyond the number of {kind} add little", "ranks", "images per second, all ranks")
+    most, here = rows[-1], seats(list(worlds.values())[-1])
+    title = f"{most['ranks']} ranks on {here} {kind}: {most['times_one_rank']:.1f} times one rank"
+    say(axes, title, "ranks", "images per second, all ranks")
     handles = [
         Line2D([], [], color=INK, linestyle="--", marker="o", mfc="white", ms=5, label="ideal: ranks x one rank"),
-        Line2D([], [], color=INK, linewidth=2, label=f"limit: no more than the {kind} here"),
+        Line2D([], [], color=INK, linewidth=2, label=f"one rank x {kind} in use"),
         Patch(facecolor=look(0).colour, label="measured, by rank"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)

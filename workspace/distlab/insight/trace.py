@@ -12,6 +12,8 @@ from typing import Protocol
 STEP = "step"
 FORWARD = "DistributedDataParallel.forward"
 BACKWARD = "autograd::engine::evaluate_function: "
+# Puts a gradient into its bucket and, when that is full, hands the bucket over: no computing.
+INTO_BUCKET = BACKWARD + "torch::autograd::AccumulateGrad"
 # On CPU, gloo's worker threads; on GPU, NCCL's kernels. Both bear the collective's name.
 COLLECTIVES = ("gloo:", "ncclDevKernel_", "ncclKernel_")
 
@@ -37,7 +39,7 @@ def kind_of(name: str) -> str | None:
     """The kind of work an event stands for, or None for what is inside another one."""
     if name == FORWARD:
         return "forward"
-    if name.startswith(BACKWARD):
+    if name.startswith(BACKWARD) and name != INTO_BUCKET:
         return "backward"
     if name.startswith(COLLECTIVES):
         return "communication"
@@ -59,9 +61,8 @@ def spans(events: Iterable[Event]) -> list[dict]:
         raise ValueError(f"no event named {STEP!r}: profile inside record_function({STEP!r})")
     made = []
     for kind, one in _kinds(events):
-        name = one.name.removeprefix(BACKWARD).removeprefix("torch::autograd::")
         start, end = ((at - step.time_range.start) / 1000 for at in (one.time_range.start, one.time_range.end))
-        made.append({"kind": kind, "name": name, "start": start, "end": end})
+        made.append({"kind": kind, "name": one.name.removeprefix(BACKWARD), "start": start, "end": end})
     return sorted(made, key=lambda span: span["start"])
 
 
