@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import tempfile
 import time
 import uuid
 from dataclasses import dataclass
@@ -121,7 +122,18 @@ def warm(warm_session, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch):
+def temporary(monkeypatch):
+    """A folder for temporary files of what a test starts; no folder of ours is left in it."""
+    # Short, since sockets lie in it, too.
+    with tempfile.TemporaryDirectory(prefix="two-") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+        left = [path.name for path in Path(folder).iterdir()]
+        assert not [name for name in left if name.startswith(("distlab-", "pymp-", "torchelastic_"))]
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch, temporary):
     """Like `warm`, with agents of its own that end with the test."""
     monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path / "runs"))
     with MarkedSession() as session:
@@ -131,7 +143,7 @@ def fresh(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def mark(tmp_path, monkeypatch):
+def mark(tmp_path, monkeypatch, temporary):
     """A mark for processes that a test starts itself; all of them must have ended after it."""
     monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path / "runs"))
     name = uuid.uuid4().hex

@@ -67,6 +67,8 @@ class Agent:
         self._stopped: set[str] = set()
         self._stacks: dict[int, str] = {}
         self._own: set[int] = set()
+        # Reentrant, since a signal may come while its thread is at it.
+        self._dying = threading.RLock()
         _adopt_orphans()
         self._mind_signals()
 
@@ -83,7 +85,7 @@ class Agent:
             try:
                 getattr(self, "_do_" + task.pop("do"))(**task)
             except Exception as error:
-                send(self._out, event="broken", job=task.get("job", {}), reason=f"{type(error).__name__}: {error}")
+                self._say(event="broken", job=task.get("job", {}), reason=f"{type(error).__name__}: {error}")
 
     # -- the thread that listens ------------------------------------------------------------
 
@@ -102,11 +104,19 @@ class Agent:
             # Also when a message cannot be read or answered: deaf, an agent must not live on.
             self._die()
 
+    def _say(self, **message: object) -> None:
+        try:
+            send(self._out, **message)
+        except OSError:
+            # Nobody hears it, so nobody needs this agent.
+            self._die()
+
     def _die(self) -> None:
-        """End now, with everything this agent started."""
-        self._sweep(keep=set())
-        shutil.rmtree(self._folder, ignore_errors=True)
-        os._exit(0)
+        """End now, with everything this agent started; the first thread to come here sees to it."""
+        with self._dying:
+            self._sweep(keep=set())
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os._exit(0)
 
     def _kill(self, keep: set[int]) -> list[psutil.Process]:
         strangers = [one for one in psutil.Process().children(recursive=True) if one.pid not in keep]
@@ -133,7 +143,7 @@ class Agent:
             # From now on ranks end because others are stopped, maybe on another host.
             pulse.freeze()
             self._ask_for_stacks(job, pulse)
-        send(self._out, event="stacks", id=id)
+        self._say(event="stacks", id=id)
 
     def _ask_for_stacks(self, job: Job, pulse: Pulse) -> None:
         # Ranks that have ended already stand nowhere.
@@ -171,7 +181,7 @@ class Agent:
 
     def _do_hello(self, env: dict[str, str]) -> None:
         os.environ.update(env)
-        send(self._out, event="hello", pid=os.getpid(), folder=str(self._folder))
+        self._say(event="hello", pid=os.getpid(), folder=str(self._folder))
 
     def _do_warm(self) -> None:
         # Whoever forks the ranks may have been killed since; then this starts it anew.
@@ -179,7 +189,7 @@ class Agent:
         if not self._own or self._own - alive:
             torchrun.warm()
             self._own = {process.pid for process in psutil.Process().children(recursive=True)}
-        send(self._out, event="warm")
+        self._say(event="warm")
 
     def _do_port(self, id: str, address: str, wanted: int | None, cold: bool) -> None:
         server, taken = torchrun.listen(address, wanted)
@@ -191,7 +201,7 @@ class Agent:
             self._stores[id] = torchrun.open_store(server)
         if id in self._stopped:
             self._stores.pop(id, None)
-        send(self._out, event="port", id=id, port=port, taken=taken)
+        self._say(event="port", id=id, port=port, taken=taken)
 
     def _do_start(self, job: dict) -> None:
         job = Job(**job)
@@ -203,7 +213,7 @@ class Agent:
         if job.peers is not None:
             job.env = {**socket_variables(job.peers, os.environ), **job.env}
         tail = Tail(logs, lambda local, stream, text: self._line(job, local, stream, text))
-        pulse = Pulse(records, lambda: send(self._out, event="failing", id=job.id))
+        pulse = Pulse(records, lambda: self._say(event="failing", id=job.id))
         self._stacks, self._pulse, self._job = {}, pulse, job
         tail.start()
         pulse.start()
@@ -232,7 +242,7 @@ class Agent:
         shutil.rmtree(folder, ignore_errors=True)
 
     def _line(self, job: Job, local_rank: int, stream: str, text: str) -> None:
-        send(self._out, event="line", id=job.id, rank=job.first_rank + local_rank, stream=stream, text=text)
+        self._say(event="line", id=job.id, rank=job.first_rank + local_rank, stream=stream, text=text)
 
     def _report(
         self, job: Job, pulse: Pulse, statuses: dict[int, int], reason: str | None, dying: bool = False
@@ -281,8 +291,7 @@ class Agent:
         metrics: list[dict] | None = None,
         stacks: dict[str, str] | None = None,
     ) -> None:
-        send(
-            self._out,
+        self._say(
             event="ended",
             id=id,
             ok=ok,

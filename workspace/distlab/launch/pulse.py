@@ -21,6 +21,11 @@ POLL_SECONDS = 0.05
 AFTER_SECONDS = {-signal.SIGTERM: 0.1, -signal.SIGKILL: 1.5}
 
 
+def _children() -> list[BaseProcess]:
+    # Elastic keeps its processes to itself, and only they know the status of a warm rank.
+    return list(multiprocessing.process._children)
+
+
 def _is_running(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
@@ -40,6 +45,8 @@ class Pulse(threading.Thread):
         self._failed: dict[int, float] = {}
         self._vanished: dict[int, float] = {}
         self._ended: set[int] = set()
+        self._told = False
+        self._earlier = {one.pid for one in _children()}
 
     def run(self) -> None:
         while not self._done.wait(POLL_SECONDS):
@@ -54,16 +61,14 @@ class Pulse(threading.Thread):
             self._look()
 
     def _look(self) -> None:
-        had_failed, now = bool(self._failed), time.monotonic()
+        now = time.monotonic()
         for file in self._records.glob("rank*.pid"):
             self._pids.setdefault(int(file.stem[4:]), int(file.read_text()))
         for rank, pid in self._pids.items():
             if rank in self._ended:
                 continue
             if rank not in self._forked:
-                # The launcher keeps these to itself, and only they know the status of a warm rank.
-                known = list(multiprocessing.process._children)
-                self._forked.update((rank, one) for one in known if one.pid == pid)
+                self._forked.update((rank, one) for one in _children() if one.pid == pid)
             alive = _is_running(pid)
             # In this order, since a rank writes its record before it ends.
             record = self.record(rank)
@@ -74,8 +79,14 @@ class Pulse(threading.Thread):
                 self._vanished[rank] = now
             if record is None or record["how"] == "raised" or record.get("status"):
                 self._failed[rank] = now
-        if self._failed and not had_failed:
+        if not self._told and (self._failed or self._died_unborn()):
+            self._told = True
             self._on_failure()
+
+    def _died_unborn(self) -> bool:
+        """True when a forked process ended before it could say which rank it is."""
+        known = self._earlier.union(self._pids.values())
+        return any(one.pid not in known and not _is_running(one.pid) for one in _children())
 
     def record(self, rank: int) -> dict | None:
         """How a rank says that it ended, or None."""

@@ -98,9 +98,11 @@ def blame(ends: list[Ending], lost_hosts: Mapping[str, str] | None = None) -> st
             f"GLOO_SOCKET_IFNAME? Unset, it is chosen for you.\n{_describe(raised[0])}"
         )
     absent = [end for end in ends if not end.record and end.status in (None, -signal.SIGTERM) and not end.vanished]
-    if raised and absent and TIMED_OUT.search(raised[0].record["message"]):
+    # The others then lose the first one that gives up waiting, perhaps before it has told so.
+    tired = next((end for end in raised if TIMED_OUT.search(end.record["message"])), None)
+    if absent and tired:
         names = " and ".join(map(str, absent))
-        return f"{names} did not take part in what {raised[0]} waited for.\n{_describe(raised[0])}"
+        return f"{names} did not take part in what {tired} waited for.\n{_describe(tired)}"
     if killed:
         return _describe_killed(killed[0])
     unseen = next((end for end in ends if end.vanished), None)
