@@ -109,6 +109,11 @@ def test_a_rank_that_a_collective_waited_for_in_vain():
     )
 
 
+def test_a_rank_that_was_terminated_for_it_is_still_the_one():
+    late = raised(3, message="Timed out waiting 2000ms for recv operation to complete")
+    assert blame([late, killed(2, signal.SIGTERM)]).startswith("rank 2 on node2 did not take part in what rank 3")
+
+
 def test_ranks_that_cannot_connect():
     message = "Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: SO_ERROR: Connection refused"
     said = blame([stopped(0), raised(1, message=message)])

@@ -97,7 +97,8 @@ def blame(ends: list[Ending], lost_hosts: Mapping[str, str] | None = None) -> st
             f"{raised[0]} cannot connect to the other ranks: do their hosts meet on the interface in "
             f"GLOO_SOCKET_IFNAME? Unset, it is chosen for you.\n{_describe(raised[0])}"
         )
-    absent = [end for end in ends if not end.record and end.status in (None, -signal.SIGTERM) and not end.vanished]
+    ended = [end for end in ends if end.status == -signal.SIGTERM or (end.status is None and not end.vanished)]
+    absent = [end for end in ended if not end.record]
     # The others then lose the first one that gives up waiting, perhaps before it has told so.
     tired = next((end for end in raised if TIMED_OUT.search(end.record["message"])), None)
     if absent and tired:
