@@ -8,8 +8,8 @@ import time
 
 import pytest
 from by_hand import LAUNCHED, start
-from conftest import SCRIPTS
 from distlab import process
+from running import SCRIPTS
 
 pytestmark = pytest.mark.timeout(60)
 

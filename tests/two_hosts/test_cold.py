@@ -9,9 +9,9 @@ import threading
 import leftovers
 import psutil
 import pytest
-from conftest import TWO_BY_TWO
 from distlab.hosts import simulated
 from distlab.hosts.gpus import Gpu
+from running import TWO_BY_TWO
 from test_ranks import seen_by
 from test_teardown import later
 
@@ -49,6 +49,7 @@ def test_cold_and_warm_give_the_same(warm, fresh, monkeypatch):
     [
         (("raise",), "rank 1 on node2 raised KeyError: 'weight of rank 1'\nTraceback"),
         (("SIGKILL", "--others", "sleep"), "rank 1 on node2 was killed by SIGKILL. Was memory short?"),
+        (("exit0",), "rank 1 on node2 left early with status 0, while rank 0 on node1"),
     ],
 )
 def test_the_right_rank_is_blamed(warm, words, expected):
@@ -56,6 +57,12 @@ def test_the_right_rank_is_blamed(warm, words, expected):
     assert failure.message.startswith(expected)
     assert "closed by peer" not in failure.message + failure.said
     assert failure.after < 5
+
+
+def test_stacks_at_the_deadline(warm):
+    failure = warm.fails("misbehave", "hang", "--who", "0", hosts="node1:1", cold=True, timeout=20)
+    assert failure.message.startswith("not done after 20 s: rank 0 on node1 still ran")
+    assert "--- rank 0 on node1 stood here:" in failure.message and "in hang_here" in failure.message
 
 
 def test_torchrun_is_killed(warm):

@@ -23,7 +23,8 @@ def assert_blames(failure, text, within=SOON):
     assert all(end.how != "completed" for end in failure.result.ranks)
 
 
-@pytest.mark.parametrize(("who", "others"), [(0, "reduce"), (1, "sleep"), (3, "reduce"), (3, "sleep")])
+@pytest.mark.parametrize("others", ["reduce", "sleep"])
+@pytest.mark.parametrize("who", [0, 1, 3])
 def test_a_rank_raises(warm, who, others):
     failure = warm.fails("misbehave", "raise", "--who", str(who), "--others", others)
     host = "node1" if who < 2 else "node2"
@@ -65,7 +66,8 @@ def test_a_wrong_option_shows_the_usage_once(warm):
     assert failure.message.count("unrecognized arguments: --no-such-option 3") == 1
 
 
-@pytest.mark.parametrize(("at", "others"), [("early", "sleep"), ("group", "reduce"), ("group", "sleep")])
+@pytest.mark.parametrize("at", ["early", "group"])
+@pytest.mark.parametrize("others", ["reduce", "sleep"])
 def test_a_rank_leaves_with_a_status(warm, at, others):
     failure = warm.fails("misbehave", "exit3", "--who", "1", "--at", at, "--others", others)
     assert_blames(failure, "rank 1 on node1 ended with status 3\n")
@@ -79,7 +81,8 @@ def test_what_a_rank_says_when_it_leaves_is_shown(warm):
     )
 
 
-@pytest.mark.parametrize(("who", "mode"), [(0, "exit0"), (2, "exit0"), (2, "vanish0")])
+@pytest.mark.parametrize("mode", ["exit0", "vanish0"])
+@pytest.mark.parametrize("who", [0, 2])
 def test_a_rank_leaves_early_as_if_all_were_well(warm, who, mode):
     failure = warm.fails("misbehave", mode, "--who", str(who))
     host = "node1" if who < 2 else "node2"

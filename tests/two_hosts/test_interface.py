@@ -9,8 +9,8 @@ import leftovers
 import namespaces
 import pytest
 import sshd
-from conftest import SCRIPTS, marked_environment
 from distlab.hosts.interface import interface_of, leading_to, socket_variables, source_address
+from running import SCRIPTS, marked_environment
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,8 +4,8 @@ import time
 
 import leftovers
 import pytest
-from conftest import SCRIPTS, marked_environment
 from jupyter_client.manager import start_new_kernel
+from running import SCRIPTS, marked_environment
 
 pytestmark = pytest.mark.timeout(120)
 HOSTS = '"node1:1,node2:1"'

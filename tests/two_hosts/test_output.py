@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from conftest import script_path
 from distlab.launch import run
+from running import script_path
 
 pytestmark = pytest.mark.timeout(60)
 HOSTS = "node1:1,node2:1"

@@ -95,3 +95,19 @@ def test_a_run_keeps_its_result_and_a_log_of_each_rank(warm):
     for end in result.ranks:
         with open(end.log) as log:
             assert log.read().rstrip("\n") == result.text(end.rank)
+
+
+LATE_FIRST_HOST = """
+import time
+from distlab import process, report
+with process.group() as me:
+    report.log(me, "seen")
+if me.host == "node1":
+    time.sleep(0.5)
+"""
+
+
+def test_records_come_in_rank_order_whichever_host_ends_first(warm, tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE_FIRST_HOST)
+    assert [record["rank"] for record in warm(script).records("seen")] == [0, 1, 2, 3]

@@ -11,10 +11,10 @@ import leftovers
 import psutil
 import pytest
 import sshd
-from conftest import MarkedSession, Runner
 from distlab.hosts import Host, HostsError, parse
 from distlab.launch import HostError
 from distlab.launch.connection import ssh_command
+from running import MarkedSession, Runner
 from test_ranks import seen_by
 from test_teardown import later
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import leftovers
 import psutil
 import pytest
-from conftest import SCRIPTS, TWO_BY_TWO, marked_environment
+from running import SCRIPTS, TWO_BY_TWO, marked_environment
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -77,7 +77,12 @@ def test_an_interrupt_while_the_hosts_still_import_leaves_nothing(mark):
 
 @pytest.mark.parametrize(
     ("how", "number", "hosts"),
-    [("warm", signal.SIGKILL, TWO_BY_TWO), ("cold", signal.SIGTERM, "node1:2")],
+    [
+        ("warm", signal.SIGKILL, TWO_BY_TWO),
+        ("warm", signal.SIGTERM, "node1:2"),
+        ("cold", signal.SIGKILL, "node1:2"),
+        ("cold", signal.SIGTERM, "node1:2"),
+    ],
 )
 def test_a_killed_notebook_leaves_nothing(mark, how, number, hosts):
     driver = Driver(mark, *SLEEP, hosts=hosts, how=how)

@@ -179,7 +179,7 @@ def _result(
         folder=folder,
         command=command,
         error=error,
-        metrics=[record for one in said for record in one["metrics"]],
+        metrics=sorted((record for one in said for record in one["metrics"]), key=lambda record: record["rank"]),
         stacks={int(rank): trim_stack(text) for one in said for rank, text in one.get("stacks", {}).items()},
         output=watch.voice.lines,
     )

@@ -18,20 +18,13 @@ from distlab.runs import make_folder, new_run_name, run_folder, runs_root
 
 
 @dataclass(frozen=True)
-class Rank:
+class Rank(Placement):
     """One process of a job.
 
     `local_rank` counts within the host and picks the GPU; `rank` counts over all hosts and
     picks the samples. `backend` is None outside a group.
     """
 
-    rank: int
-    world_size: int
-    local_rank: int
-    local_world_size: int
-    host_index: int
-    host: str
-    launcher: str
     device: torch.device
     backend: str | None
     reason: str
