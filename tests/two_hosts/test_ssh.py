@@ -58,9 +58,7 @@ def remote(remote_session, tmp_path, monkeypatch):
 def agents_of(session) -> list[int]:
     """Process ids of the agents at the far end of ssh."""
     found = leftovers.marked(session.mark)
-    return [
-        pid for pid, command in found.items() if command.endswith("-m distlab.launch.agent") and "ssh" not in command
-    ]
+    return [pid for pid, command in found.items() if command.endswith("-m distlab.agent") and "ssh" not in command]
 
 
 def ranks_of(session) -> list[int]:
@@ -172,7 +170,7 @@ def test_there_is_no_ssh(fresh, monkeypatch):
 
 
 def test_a_shell_that_greets(fresh, pretend_ssh):
-    agent = shlex.join([sys.executable, "-m", "distlab.launch.agent"])
+    agent = shlex.join([sys.executable, "-m", "distlab.agent"])
     pretend_ssh(f"echo 'Welcome to node2! {{'; printf 'caf\\351\\n'; echo '{{ not json'; exec {agent}")
     (connection,) = fresh.session.connect([Host("node2", 1, "ssh", "127.0.0.1")], 10)
     assert connection.said_hello and connection.alive
@@ -197,7 +195,7 @@ def test_what_ssh_is_told(monkeypatch):
     words = ssh_command(Host("node2", 2, "ssh", "10.0.0.2"))
     assert words[:3] == ["ssh", "-F", "my config"]
     assert "BatchMode=yes" in words and "ConnectTimeout=10" in words
-    assert words[-2:] == ["node2", "cd '/home/my work' && exec /opt/lab/bin/python -m distlab.launch.agent"]
+    assert words[-2:] == ["node2", "cd '/home/my work' && exec /opt/lab/bin/python -m distlab.agent"]
 
 
 def test_hosts_that_cannot_be_meant(monkeypatch):

@@ -71,9 +71,7 @@ def test_ranks_that_do_not_meet(monkeypatch, tmp_path):
 
 
 def test_agents_of_another_notebook():
-    agent = subprocess.Popen(
-        [sys.executable, "-m", "distlab.launch.agent"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
+    agent = subprocess.Popen([sys.executable, "-m", "distlab.agent"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         # Our own agents are not another notebook's, so this one needs another parent.
         outside = "from distlab.doctor.checks import check_leftovers; print(check_leftovers().text)"

@@ -139,7 +139,7 @@ def test_a_stack_without_whoever_started_it():
   File "/x/torch/distributed/distributed_c10d.py", line 3913 in all_reduce
   File "/x/train.py", line 77 in <module>
   File "<frozen runpy>", line 88 in _run_code
-  File "/y/distlab/launch/rank.py", line 40 in run_script
+  File "/y/distlab/agent/rank.py", line 40 in run_script
   File "/z/multiprocessing/process.py", line 108 in run
   File "<string>", line 1 in <module>
 

@@ -4,8 +4,8 @@ import io
 import threading
 
 import pytest
-from distlab.launch.tail import Tail
-from distlab.launch.wire import receive, send
+from distlab.agent.tail import Tail
+from distlab.agent.wire import receive, send
 
 
 def test_messages_arrive_whole_from_many_threads():

@@ -3,10 +3,28 @@
 In a notebook: `from distlab import hosts, run, check`. Importing this does not import torch.
 """
 
-from distlab.checks import check
+from importlib import import_module
+
 from distlab.hosts import find as hosts
-from distlab.launch import RunFailed, RunResult, run
 
 __version__ = "0.1.0"
 
+# Agents and ranks import this package too, and start sooner without what only notebooks call.
+_ON_FIRST_USE = {
+    "RunFailed": "distlab.launch",
+    "RunResult": "distlab.launch",
+    "check": "distlab.checks",
+    "run": "distlab.launch",
+}
+
 __all__ = ["RunFailed", "RunResult", "__version__", "check", "hosts", "run"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ON_FIRST_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ON_FIRST_USE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

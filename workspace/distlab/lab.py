@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 import webbrowser
 
-from distlab.launch.torchrun import listen
+from distlab.agent.torchrun import listen
 from distlab.runs import WORKSPACE, make_folder, runs_root
 
 FIRST_PAGE = "Start_Here.ipynb"

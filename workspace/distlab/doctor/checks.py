@@ -191,7 +191,7 @@ def check_leftovers() -> Finding:
     agents = []
     for process in psutil.process_iter(["pid", "ppid", "cmdline"]):
         words = process.info["cmdline"] or []
-        if words[1:3] == ["-m", "distlab.launch.agent"] and process.info["ppid"] != own:
+        if words[1:3] == ["-m", "distlab.agent"] and process.info["ppid"] != own:
             agents.append(str(process.info["pid"]))
     if agents:
         text = f"agents of open notebooks: {', '.join(agents)}"

@@ -13,11 +13,11 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from distlab.agent.wire import receive, send
 from distlab.hosts import Host
-from distlab.launch.wire import receive, send
 from distlab.runs import WORKSPACE
 
-AGENT = ["-m", "distlab.launch.agent"]
+AGENT = ["-m", "distlab.agent"]
 CLOSE_SECONDS = 3.0
 # Settings of these families come with each job, as they are then and not as they once were.
 WITH_EACH_JOB = ("DISTLAB_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER")

@@ -6,15 +6,16 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
+from distlab.agent.job import Job, typed
 from distlab.hosts import Finding, Host, HostsError, find, parse
 from distlab.launch.connection import Connection, HostError
 from distlab.launch.result import RankEnd, RunFailed, RunResult
 from distlab.launch.scripts import ScriptError, find_script, to_arguments
 from distlab.launch.session import Session, default_session
-from distlab.launch.torchrun import Job, typed
 from distlab.launch.verdict import Ending, blame, describe_late, exit_status, trim_stack
 from distlab.launch.voice import Voice
 from distlab.runs import make_folder, new_run_name, runs_root
@@ -24,6 +25,9 @@ LAUNCHERS = ("torchrun",)
 FORWARDED = ("DISTLAB_", "GLOO_", "NCCL_", "TORCH_", "TQDM_", "PYTHONFAULTHANDLER")
 JOIN_SECONDS = 60.0
 PORT_TRIES = 3
+# A torchrun that asks for the rendezvous before the first host's has opened it is refused, and
+# asks again only a second later. So the first starts a moment before the others.
+HEAD_START = 0.1
 # After the first failure the peers get this long to tell what they saw.
 VERDICT_SECONDS = 1.5
 # Agents gather stacks for one second, and kill for two before they give up.
@@ -243,6 +247,10 @@ def run(
                 try:
                     for one in connections:
                         one.send(do="start", job=asdict(jobs[one.host.name]))
+                        if cold and one is connections[0]:
+                            time.sleep(HEAD_START)
+                    # Ranks take their time to start; what shows a result need not take its own at the end.
+                    import_module("distlab.launch.table")
                     _follow(watch, session, until)
                     if watch.waiting and not watch.first_failure:
                         late = timeout

@@ -146,7 +146,7 @@ def describe_late(ends: list[Ending], seconds: float) -> str:
 
 
 STARTERS = (
-    "/distlab/launch/",
+    "/distlab/agent/",
     "runpy",
     "/contextlib.py",
     "/multiprocessing/",

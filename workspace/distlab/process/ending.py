@@ -17,7 +17,7 @@ from pathlib import Path
 
 ASK_FOR_STACK = signal.SIGUSR1
 PR_SET_PDEATHSIG = 1
-NOT_THE_SCRIPT = ("/distlab/launch/", "/distlab/process/", "runpy", "contextlib.py")
+NOT_THE_SCRIPT = ("/distlab/agent/", "/distlab/process/", "runpy", "contextlib.py")
 
 _state = {"watching": False, "how": "left", "records": None, "rank": 0, "left": None}
 

@@ -9,7 +9,7 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,11 +19,6 @@ import psutil
 POLL_SECONDS = 0.05
 # After the first failure elastic ends the others: at once by SIGTERM, two seconds later by SIGKILL.
 AFTER_SECONDS = {-signal.SIGTERM: 0.1, -signal.SIGKILL: 1.5}
-
-
-def _children() -> list[BaseProcess]:
-    # Elastic keeps its processes to itself, and only they know the status of a warm rank.
-    return list(multiprocessing.process._children)
 
 
 def _is_running(pid: int) -> bool:
@@ -46,7 +41,12 @@ class Pulse(threading.Thread):
         self._vanished: dict[int, float] = {}
         self._ended: set[int] = set()
         self._told = False
-        self._earlier = {one.pid for one in _children()}
+
+    def born(self, pids: Mapping[int, int]) -> None:
+        """Take the process ids of warm ranks, by rank, before anything can have buried them."""
+        # Elastic keeps its processes to itself, and only they know the status of a warm rank.
+        forked = {one.pid: one for one in multiprocessing.process._children}
+        self._forked = {rank: forked[pid] for rank, pid in pids.items()}
 
     def run(self) -> None:
         while not self._done.wait(POLL_SECONDS):
@@ -64,11 +64,9 @@ class Pulse(threading.Thread):
         now = time.monotonic()
         for file in self._records.glob("rank*.pid"):
             self._pids.setdefault(int(file.stem[4:]), int(file.read_text()))
-        for rank, pid in self._pids.items():
+        for rank, pid in self._known().items():
             if rank in self._ended:
                 continue
-            if rank not in self._forked:
-                self._forked.update((rank, one) for one in _children() if one.pid == pid)
             alive = _is_running(pid)
             # In this order, since a rank writes its record before it ends.
             record = self.record(rank)
@@ -79,14 +77,13 @@ class Pulse(threading.Thread):
                 self._vanished[rank] = now
             if record is None or record["how"] == "raised" or record.get("status"):
                 self._failed[rank] = now
-        if not self._told and (self._failed or self._died_unborn()):
+        if not self._told and self._failed:
             self._told = True
             self._on_failure()
 
-    def _died_unborn(self) -> bool:
-        """True when a forked process ended before it could say which rank it is."""
-        known = self._earlier.union(self._pids.values())
-        return any(one.pid not in known and not _is_running(one.pid) for one in _children())
+    def _known(self) -> dict[int, int]:
+        """Process ids of ranks, also of those that have not said yet which rank they are."""
+        return {rank: one.pid for rank, one in self._forked.items()} | self._pids
 
     def record(self, rank: int) -> dict | None:
         """How a rank says that it ended, or None."""
@@ -115,7 +112,7 @@ class Pulse(threading.Thread):
     def _was_ended(self, rank: int, status: int | None) -> bool:
         """True when a signal came from the launcher, because another rank had failed before."""
         if rank not in self._pids or status not in AFTER_SECONDS:
-            return rank in self._pids and rank not in self._ended
+            return rank in self._known() and rank not in self._ended
         if rank not in self._vanished:
             return True
         others = [when for one, when in self._failed.items() if one != rank]

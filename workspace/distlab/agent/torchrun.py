@@ -1,64 +1,15 @@
 """The two ways to start a host's ranks with torchrun: warm in its own elastic agent, or cold."""
 
-import inspect
-import logging
-import multiprocessing
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-# What a rank needs at once; the first optimizer imports torch._dynamo, which costs nearly as much
-# as torch. torchvision is left out: it takes longer than both, and
-# the lessons' data are read without it.
-PRELOAD = ["torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "numpy"]
-
-
-@dataclass
-class Job:
-    """One start of one script, as one host sees it."""
-
-    id: str
-    node_rank: int
-    nnodes: int
-    nproc: int
-    first_rank: int
-    master_addr: str
-    master_port: int
-    script: str
-    args: list[str]
-    cwd: str
-    run_dir: str
-    env: dict[str, str] = field(default_factory=dict)
-    cold: bool = False
-    join_seconds: float = 60.0
-    # Names of the other hosts, or None when this host is simulated and loopback is set already.
-    peers: list[str] | None = None
-
-
-def flags(job: Job) -> list[str]:
-    """torchrun's flags for this host: static rendezvous, so that ranks are where one expects."""
-    return [
-        *("--nnodes", str(job.nnodes)),
-        *("--node-rank", str(job.node_rank)),
-        *("--nproc-per-node", str(job.nproc)),
-        *("--master-addr", job.master_addr),
-        *("--master-port", str(job.master_port)),
-    ]
-
-
-def typed(job: Job, host: str) -> str:
-    """The command that a person would type on this host to start the same ranks."""
-    threads = job.env.get("OMP_NUM_THREADS", "1")
-    script = os.path.relpath(job.script, job.cwd)
-    words = ["torchrun", *flags(job), script if not script.startswith("../..") else job.script, *job.args]
-    return f"DISTLAB_HOST={host} OMP_NUM_THREADS={threads} {shlex.join(words)}"
+from distlab.agent.job import Job, flags
 
 
 def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
@@ -114,8 +65,11 @@ def _nothing() -> None:
 
 def warm() -> None:
     """Start the server that forks ranks and import what they need there; CUDA is not touched."""
+    import logging
+    import multiprocessing
+
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload(["distlab.agent.preload"])
     probe = context.Process(target=_nothing)
     # start() returns while the server still imports, so both do it at the same time.
     probe.start()
@@ -129,22 +83,33 @@ def warm() -> None:
 
 
 def _shutdown_timeout(elastic: type) -> dict[str, int]:
+    import inspect
+
     # Older releases have no such argument; there, `pulse` alone ends ranks that ignore SIGTERM.
     return {"shutdown_timeout": 2} if "shutdown_timeout" in inspect.signature(elastic).parameters else {}
 
 
-def run_warm(job: Job, logs: Path) -> dict[int, int]:
+def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) -> dict[int, int]:
     """Run a job's ranks of this host in forked processes.
+
+    Args:
+        born: takes the ranks' process ids, by rank, as soon as they are forked.
 
     Returns:
         Exit status of each rank that failed; empty when all went well.
     """
-    from torch.distributed.elastic.agent.server import WorkerSpec
+    from torch.distributed.elastic.agent.server import WorkerGroup, WorkerSpec
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
 
-    from distlab.launch.rank import run_script
+    from distlab.agent.rank import run_script
+
+    class Elastic(LocalElasticAgent):
+        def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
+            pids = super()._start_workers(worker_group)
+            born({job.first_rank + local_rank: pid for local_rank, pid in pids.items()})
+            return pids
 
     meeting = RendezvousParameters(
         backend="static",
@@ -166,7 +131,7 @@ def run_warm(job: Job, logs: Path) -> dict[int, int]:
         master_addr=job.master_addr,
         master_port=job.master_port,
     )
-    elastic = LocalElasticAgent(
+    elastic = Elastic(
         work,
         DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
         start_method="forkserver",
@@ -195,7 +160,7 @@ def run_cold(job: Job, logs: Path, end_with_parent: Callable[[], None]) -> dict[
     """
     beside = Path(sys.executable).with_name("torchrun")
     torchrun = [str(beside)] if beside.exists() else [sys.executable, "-m", "torch.distributed.run"]
-    watching = ["--monitor-interval", "0.1", "--log-dir", str(logs), "--redirects", "3"]
+    watching = ["--monitor-interval", "0.03", "--log-dir", str(logs), "--redirects", "3"]
     with (logs / "torchrun.txt").open("w+") as said:
         started = subprocess.run(
             [*torchrun, *flags(job), *watching, job.script, *job.args],

@@ -19,12 +19,13 @@ from pathlib import Path
 
 import psutil
 
+from distlab.agent import torchrun
+from distlab.agent.job import Job
+from distlab.agent.pulse import Pulse
+from distlab.agent.tail import Tail
+from distlab.agent.torchrun import TorchrunError
+from distlab.agent.wire import receive, send
 from distlab.hosts.interface import socket_variables
-from distlab.launch import torchrun
-from distlab.launch.pulse import Pulse
-from distlab.launch.tail import Tail
-from distlab.launch.torchrun import Job, TorchrunError
-from distlab.launch.wire import receive, send
 
 STOP_SECONDS = 2.0
 STACK_SECONDS = 1.0
@@ -224,7 +225,7 @@ class Agent:
                 if job.cold:
                     statuses = torchrun.run_cold(job, logs, _torchrun_ends_with_us)
                 else:
-                    statuses = torchrun.run_warm(job, logs)
+                    statuses = torchrun.run_warm(job, logs, pulse.born)
         except TorchrunError as error:
             reason = str(error)
         except Exception as error:
@@ -302,7 +303,3 @@ class Agent:
             metrics=metrics or [],
             stacks=stacks or {},
         )
-
-
-if __name__ == "__main__":
-    Agent().serve()
