@@ -36,7 +36,7 @@ def follow(tmp_path):
         folder = tmp_path / "run_1" / "attempt_0" / "1"
         folder.mkdir(parents=True, exist_ok=True)
         lines: list[tuple[int, str, str]] = []
-        tail = Tail(tmp_path, lambda *line: lines.append(line))
+        tail = Tail(tmp_path, 2, lambda *line: lines.append(line))
         with (folder / f"{stream}.log").open("ab") as file:
             for piece in pieces:
                 file.write(piece)
@@ -83,7 +83,7 @@ def test_what_goes_wrong_in_the_thread_is_not_lost(tmp_path):
     def emit(*_: object) -> None:
         raise RuntimeError("the other side is gone")
 
-    tail = Tail(tmp_path, emit)
+    tail = Tail(tmp_path, 1, emit)
     tail.start()
     with pytest.raises(RuntimeError, match="the other side is gone"):
         tail.stop()

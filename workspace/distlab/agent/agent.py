@@ -213,8 +213,8 @@ class Agent:
         job.env |= {"DISTLAB_RECORDS": str(records), "DISTLAB_RUN_DIR": job.run_dir}
         if job.peers is not None:
             job.env = {**socket_variables(job.peers, os.environ), **job.env}
-        tail = Tail(logs, lambda local, stream, text: self._line(job, local, stream, text))
-        pulse = Pulse(records, lambda: self._say(event="failing", id=job.id))
+        tail = Tail(logs, job.nproc, lambda local, stream, text: self._line(job, local, stream, text))
+        pulse = Pulse(records, job.nproc, lambda: self._say(event="failing", id=job.id))
         self._stacks, self._pulse, self._job = {}, pulse, job
         tail.start()
         pulse.start()

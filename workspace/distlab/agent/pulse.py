@@ -16,7 +16,8 @@ from pathlib import Path
 
 import psutil
 
-POLL_SECONDS = 0.05
+from distlab.agent.pace import Pace
+
 # After the first failure elastic ends the others: at once by SIGTERM, two seconds later by SIGKILL.
 AFTER_SECONDS = {-signal.SIGTERM: 0.1, -signal.SIGKILL: 1.5}
 
@@ -29,11 +30,11 @@ def _is_running(pid: int) -> bool:
 
 
 class Pulse(threading.Thread):
-    """Watches a folder of ranks' records; calls `on_failure` once, at the first failure."""
+    """Watches a folder of the records of `ranks` ranks; calls `on_failure` once, at the first failure."""
 
-    def __init__(self, records: Path, on_failure: Callable[[], None]) -> None:
+    def __init__(self, records: Path, ranks: int, on_failure: Callable[[], None]) -> None:
         super().__init__(daemon=True)
-        self._records, self._on_failure = records, on_failure
+        self._records, self._ranks, self._on_failure = records, ranks, on_failure
         self._done = threading.Event()
         self._pids: dict[int, int] = {}
         self._forked: dict[int, BaseProcess] = {}
@@ -49,7 +50,8 @@ class Pulse(threading.Thread):
         self._forked = {rank: forked[pid] for rank, pid in pids.items()}
 
     def run(self) -> None:
-        while not self._done.wait(POLL_SECONDS):
+        pace = Pace()
+        while not pace.wait(self._done):
             self._look()
 
     def freeze(self) -> None:
@@ -62,8 +64,10 @@ class Pulse(threading.Thread):
 
     def _look(self) -> None:
         now = time.monotonic()
-        for file in self._records.glob("rank*.pid"):
-            self._pids.setdefault(int(file.stem[4:]), int(file.read_text()))
+        # What is known is not looked for again: ranks that are well must cost next to nothing.
+        if len(self._pids) < self._ranks:
+            for file in self._records.glob("rank*.pid"):
+                self._pids.setdefault(int(file.stem[4:]), int(file.read_text()))
         for rank, pid in self._known().items():
             if rank in self._ended:
                 continue

@@ -4,25 +4,29 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-POLL_SECONDS = 0.05
+from distlab.agent.pace import Pace
 
 
 class Tail(threading.Thread):
     """Calls `emit(local_rank, stream, text)` for each whole line, and for each redrawn bar.
 
-    `folder` is elastic's log folder: RUN/attempt_N/LOCAL_RANK/{stdout,stderr}.log below it.
+    `folder` is elastic's log folder: RUN/attempt_N/LOCAL_RANK/{stdout,stderr}.log below it, for
+    `ranks` ranks.
     """
 
-    def __init__(self, folder: Path, emit: Callable[[int, str, str], None]) -> None:
+    def __init__(self, folder: Path, ranks: int, emit: Callable[[int, str, str], None]) -> None:
         super().__init__(daemon=True)
         self._folder, self._emit = folder, emit
+        self._files: list[Path] = []
+        self._expected = 2 * ranks
         self._done = threading.Event()
         self._error: Exception | None = None
         self._seen: dict[Path, tuple[int, bytes]] = {}
 
     def run(self) -> None:
         try:
-            while not self._done.wait(POLL_SECONDS):
+            pace = Pace()
+            while not pace.wait(self._done):
                 self._read()
             self._read(last=True)
         except Exception as error:
@@ -40,8 +44,13 @@ class Tail(threading.Thread):
             raise self._error
 
     def _read(self, last: bool = False) -> None:
-        for path in sorted(self._folder.glob("*/attempt_*/*/std*.log")):
+        # What is known is not looked for again: silent ranks must cost next to nothing.
+        if len(self._files) < self._expected:
+            self._files = sorted(self._folder.glob("*/attempt_*/*/std*.log"))
+        for path in self._files:
             position, rest = self._seen.get(path, (0, b""))
+            if path.stat().st_size == position and not last:
+                continue
             with path.open("rb") as file:
                 file.seek(position)
                 fresh = file.read()

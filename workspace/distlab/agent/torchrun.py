@@ -6,10 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from distlab.agent.job import Job, flags
+from distlab.agent.pace import pause
 
 
 def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
@@ -98,7 +100,7 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
     Returns:
         Exit status of each rank that failed; empty when all went well.
     """
-    from torch.distributed.elastic.agent.server import WorkerGroup, WorkerSpec
+    from torch.distributed.elastic.agent.server import RunResult, WorkerGroup, WorkerSpec
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
@@ -109,7 +111,12 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
         def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
             pids = super()._start_workers(worker_group)
             born({job.first_rank + local_rank: pid for local_rank, pid in pids.items()})
+            self._started = time.monotonic()
             return pids
+
+        def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+            time.sleep(pause(time.monotonic() - self._started))
+            return super()._monitor_workers(worker_group)
 
     meeting = RendezvousParameters(
         backend="static",
@@ -127,7 +134,8 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
         args=({"script": job.script, "args": job.args, "cwd": job.cwd, "env": job.env},),
         rdzv_handler=registry.get_rendezvous_handler(meeting),
         max_restarts=0,
-        monitor_interval=0.05,
+        # Nearly nothing, since _monitor_workers sleeps.
+        monitor_interval=0.001,
         master_addr=job.master_addr,
         master_port=job.master_port,
     )

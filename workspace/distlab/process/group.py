@@ -14,6 +14,7 @@ from distlab.process import ending
 from distlab.process.device import choose, place, seat
 from distlab.process.environment import Placement, read_placement, read_seconds
 from distlab.process.meeting import gather_cards, open_store
+from distlab.process.share import keep_freed_memory, use_own_cores
 from distlab.runs import make_folder, new_run_name, run_folder, runs_root
 
 
@@ -55,13 +56,6 @@ def collective_seconds() -> float:
     return read_seconds("DISTLAB_COLLECTIVE_TIMEOUT", 300)
 
 
-def _use_own_cores() -> None:
-    # A warm rank was forked after torch read OMP_NUM_THREADS, so it has to be told again.
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    if threads.isdigit() and int(threads) > 0:
-        torch.set_num_threads(int(threads))
-
-
 def _script() -> str:
     return sys.argv[0] or "python"
 
@@ -98,7 +92,8 @@ def alone() -> Iterator[Rank]:
             f"{os.path.basename(_script())} is written for one process but was started as {at.world_size} ranks: "
             "use --hosts node1:1, or a script that joins a group such as ddp"
         )
-    _use_own_cores()
+    use_own_cores()
+    keep_freed_memory()
     choice = choose([seat(at.local_rank)])
     me = _as_rank(at, place(choice, at.local_rank), None, f"on {choice.device_type}")
     _settle(me, str(run_folder() or runs_root() / new_run_name(_script())))
@@ -124,7 +119,8 @@ def group() -> Iterator[Rank]:
     """
     at = read_placement()
     ending.watch(at.rank)
-    _use_own_cores()
+    use_own_cores()
+    keep_freed_memory()
     store = open_store(at)
     folder = str(run_folder() or runs_root() / new_run_name(_script()))
     cards = gather_cards(store, at, {"seat": seat(at.local_rank), "folder": folder})
