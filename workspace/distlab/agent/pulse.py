@@ -37,6 +37,7 @@ class Pulse(threading.Thread):
         self._records, self._ranks, self._on_failure = records, ranks, on_failure
         self._done = threading.Event()
         self._pids: dict[int, int] = {}
+        self._born: dict[int, int] = {}
         self._forked: dict[int, BaseProcess] = {}
         self._failed: dict[int, float] = {}
         self._vanished: dict[int, float] = {}
@@ -44,10 +45,15 @@ class Pulse(threading.Thread):
         self._told = False
 
     def born(self, pids: Mapping[int, int]) -> None:
-        """Take the process ids of warm ranks, by rank, before anything can have buried them."""
-        # Elastic keeps its processes to itself, and only they know the status of a warm rank.
+        """Take the process ids of warm ranks, by rank, as soon as they are forked.
+
+        Later it would be too late for a rank that dies before it can say which rank it is.
+        """
+        # Elastic keeps its processes to itself, and only they know the status of a warm rank. One
+        # that died while another was forked is buried already.
         forked = {one.pid: one for one in multiprocessing.process._children}
-        self._forked = {rank: forked[pid] for rank, pid in pids.items()}
+        self._forked = {rank: forked[pid] for rank, pid in pids.items() if pid in forked}
+        self._born = dict(pids)
 
     def run(self) -> None:
         pace = Pace()
@@ -87,7 +93,7 @@ class Pulse(threading.Thread):
 
     def _known(self) -> dict[int, int]:
         """Process ids of ranks, also of those that have not said yet which rank they are."""
-        return {rank: one.pid for rank, one in self._forked.items()} | self._pids
+        return self._born | self._pids
 
     def record(self, rank: int) -> dict | None:
         """How a rank says that it ended, or None."""
