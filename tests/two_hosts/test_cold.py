@@ -59,6 +59,13 @@ def test_the_right_rank_is_blamed(warm, words, expected):
     assert failure.after < 5
 
 
+def test_the_terminated_rank_is_blamed_and_not_its_neighbour(warm):
+    # torchrun terminates the neighbour in the same way, a moment later.
+    words = ("SIGTERM", "--who", "1", "--others", "sleep")
+    failure = warm.fails("misbehave", *words, hosts="node1:2", cold=True)
+    assert failure.message.startswith("rank 1 on node1 was killed by SIGTERM")
+
+
 def test_stacks_at_the_deadline(warm):
     failure = warm.fails("misbehave", "hang", "--who", "0", hosts="node1:1", cold=True, timeout=20)
     assert failure.message.startswith("not done after 20 s: rank 0 on node1 still ran")

@@ -125,8 +125,9 @@ def test_a_rank_is_killed(warm, name, hint, others):
     assert [rank for rank, end in ends.items() if end.how == "killed"] == [2]
 
 
-def test_a_rank_is_terminated_by_someone(warm):
-    failure = warm.fails("misbehave", "SIGTERM", "--who", "1")
+@pytest.mark.parametrize("others", ["reduce", "sleep"])
+def test_a_rank_is_terminated_by_someone(warm, others):
+    failure = warm.fails("misbehave", "SIGTERM", "--who", "1", "--others", others)
     assert failure.message.startswith("rank 1 on node1 was killed by SIGTERM")
     assert failure.how()[1] == "killed"
 

@@ -255,9 +255,9 @@ class Agent:
             ranks.append(
                 {
                     "rank": rank,
-                    "status": pulse.status(rank, statuses.get(rank)),
+                    "status": pulse.status(rank, statuses),
                     "ending": pulse.record(rank),
-                    "vanished": pulse.vanished(rank),
+                    "vanished": pulse.vanished(rank, statuses),
                 }
             )
         self._send_end(

@@ -11,12 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 
-from distlab.agent.pace import Pace
+from distlab.agent.pace import SHORTEST, pause
 
 # After the first failure elastic ends the others: at once by SIGTERM, two seconds later by SIGKILL.
 AFTER_SECONDS = {-signal.SIGTERM: 0.1, -signal.SIGKILL: 1.5}
@@ -36,6 +37,7 @@ class Pulse(threading.Thread):
         super().__init__(daemon=True)
         self._records, self._ranks, self._on_failure = records, ranks, on_failure
         self._done = threading.Event()
+        self._alarm, self._bell = multiprocessing.Pipe(duplex=False)
         self._pids: dict[int, int] = {}
         self._born: dict[int, int] = {}
         self._forked: dict[int, BaseProcess] = {}
@@ -56,14 +58,19 @@ class Pulse(threading.Thread):
         self._born = dict(pids)
 
     def run(self) -> None:
-        pace = Pace()
-        while not pace.wait(self._done):
+        started = time.monotonic()
+        while not self._done.is_set():
+            # A warm rank's end rings at once, before the launcher acts on it. Of a cold rank, and
+            # of what a rank only writes, a look has to tell.
+            warm = [one.sentinel for rank, one in self._forked.items() if rank not in self._ended]
+            wait([self._alarm, *warm], pause(time.monotonic() - started) if warm else SHORTEST)
             self._look()
 
     def freeze(self) -> None:
         """Look a last time: whatever ends from now on was ended by the launcher."""
         if not self._done.is_set():
             self._done.set()
+            self._bell.send(None)
             if threading.current_thread() is not self:
                 self.join()
             self._look()
@@ -105,25 +112,35 @@ class Pulse(threading.Thread):
         """Process ids of the ranks that have not ended, by rank."""
         return {rank: pid for rank, pid in self._pids.items() if rank not in self._ended and _is_running(pid)}
 
-    def vanished(self, rank: int) -> bool:
-        """True for a rank that ended by itself and left no record."""
-        return rank in self._vanished and not self._was_ended(rank, self._status(rank))
+    def vanished(self, rank: int, failures: Mapping[int, int]) -> bool:
+        """True for a rank that ended by itself and left no record. `failures` as for `status`."""
+        return rank in self._vanished and not self._was_ended(rank, failures)
 
-    def status(self, rank: int, told: int | None) -> int | None:
-        """Exit status of a rank that ended by itself, else None. `told` is what the launcher saw."""
-        status = self._status(rank) if told is None else told
-        return None if self._was_ended(rank, status) else status
+    def status(self, rank: int, failures: Mapping[int, int]) -> int | None:
+        """Exit status of a rank that ended by itself, else None.
 
-    def _status(self, rank: int) -> int | None:
+        Args:
+            failures: the exit statuses that the launcher saw, the first that it saw first.
+        """
+        return None if self._was_ended(rank, failures) else self._status(rank, failures)
+
+    def _status(self, rank: int, failures: Mapping[int, int]) -> int | None:
+        if rank in failures:
+            return failures[rank]
         # Not `exitcode`: that may read the status away from the launcher, which waits for it too.
         popen = getattr(self._forked.get(rank), "_popen", None)
         return popen.returncode if popen else None
 
-    def _was_ended(self, rank: int, status: int | None) -> bool:
+    def _was_ended(self, rank: int, failures: Mapping[int, int]) -> bool:
         """True when a signal came from the launcher, because another rank had failed before."""
-        if rank not in self._pids or status not in AFTER_SECONDS:
+        status = self._status(rank, failures)
+        if status not in AFTER_SECONDS:
             return rank in self._known() and rank not in self._ended
         if rank not in self._vanished:
             return True
+        first = next(iter(failures), None)
+        if status == -signal.SIGTERM and first in self._vanished:
+            # Who is told to terminate may be gone in the very moment in which the first is seen.
+            return rank != first
         others = [when for one, when in self._failed.items() if one != rank]
         return bool(others) and self._vanished[rank] > min(others) + AFTER_SECONDS[status]

@@ -152,9 +152,12 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
 
 
 def _statuses(said: str) -> dict[int, int]:
-    """Exit status of each failed rank, from the summary that torchrun prints at its end."""
+    """Exit status of each failed rank, from the summary that torchrun prints at its end.
+
+    The one that torchrun saw first comes first; torchrun names it last.
+    """
     entries = re.findall(r"rank\s*: (\d+) \(local_rank: \d+\)\s*exitcode\s*: (-?\d+)", said)
-    return {int(rank): int(status) for rank, status in entries}
+    return {int(rank): int(status) for rank, status in reversed(entries)}
 
 
 def run_cold(job: Job, logs: Path, end_with_parent: Callable[[], None]) -> dict[int, int]:
