@@ -23,7 +23,7 @@ CASES = {
 }
 
 
-def images_per_second(script: str, hosts: str, session: Session | None = None) -> float:
+def images_per_second(script: str, hosts: str, session: Session) -> float:
     """Training images per second of all ranks together, the first update left out."""
     result = run(
         script,

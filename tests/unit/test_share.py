@@ -4,45 +4,44 @@ import subprocess
 import sys
 
 # In a process of its own, since what malloc is told holds for the rest of a process's life.
-FAULTS = """
+STEPS = """
 import resource, sys
 import torch
+from distlab import process
 from distlab.process.share import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()
+if sys.argv[1] == "in a rank":
+    with process.alone():
+        pass
 
 def step():
     for size in (1 << 22, 1 << 24):
         torch.ones(size)
 
-for _ in range(3):
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(5):
-    step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(sum(faults() > 10 for _ in range(20)))
 """
 
 
-def faults(how: str) -> int:
-    return int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True).stdout)
+def hungry_steps(how: str) -> int:
+    """How many of 20 steps of 80 MiB had to fetch memory from the kernel, in pages of any size."""
+    words = [sys.executable, "-c", STEPS, how]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return int(said.splitlines()[-1])
 
 
 def test_memory_that_a_step_frees_serves_the_next():
-    # 80 MiB a step; the kernel hands them out in pages of 4 KiB, or in huge ones.
-    assert faults("kept") < 10
-    assert faults("given back") > 100
+    # The first steps fetch it, and one more when something small came to lie in between.
+    assert hungry_steps("kept") < 10
+    assert hungry_steps("given back") > 15
 
 
-def test_a_rank_keeps_it_from_the_start(tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(
-        FAULTS.replace("if sys", "from distlab import process\nwith process.alone():\n    pass\nif sys").replace(
-            "print(", "print('faults', "
-        )
-    )
-    said = subprocess.run(
-        [sys.executable, script, "as it is"], capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
-    assert int(said.split("faults")[1]) < 10
+def test_a_rank_keeps_it_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path))
+    assert hungry_steps("in a rank") < 10

@@ -1,8 +1,5 @@
 """How often an agent looks at its ranks, which compute on the very cores that a look takes."""
 
-import threading
-import time
-
 # A look costs little by itself, but it throws a rank off its core.
 SHARE, SHORTEST, LONGEST = 0.02, 0.05, 0.2
 
@@ -16,14 +13,3 @@ def pause(age: float) -> float:
     [0.05, 0.1, 0.2]
     """
     return min(max(SHARE * age, SHORTEST), LONGEST)
-
-
-class Pace:
-    """Waits between looks, from the moment it is made."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-
-    def wait(self, done: threading.Event) -> bool:
-        """Wait for the next look. Returns True at once when `done` is set."""
-        return done.wait(pause(time.monotonic() - self._started))

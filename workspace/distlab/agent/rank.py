@@ -22,9 +22,9 @@ def _leave_group() -> None:
 def _forget_the_fork() -> None:
     # torch read OMP_NUM_THREADS before the fork, and multiprocessing would start loader workers
     # through the server that forked this rank. A script finds both as a fresh process has them.
-    import torch
+    from distlab.process.share import use_own_cores
 
-    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    use_own_cores()
     multiprocessing.set_start_method(None, force=True)
 
 

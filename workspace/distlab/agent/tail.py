@@ -1,10 +1,11 @@
 """Follows the log files of ranks and hands on what they write, line by line."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from distlab.agent.pace import Pace
+from distlab.agent.pace import pause
 
 
 class Tail(threading.Thread):
@@ -25,8 +26,8 @@ class Tail(threading.Thread):
 
     def run(self) -> None:
         try:
-            pace = Pace()
-            while not pace.wait(self._done):
+            started = time.monotonic()
+            while not self._done.wait(pause(time.monotonic() - started)):
                 self._read()
             self._read(last=True)
         except Exception as error:

@@ -1,5 +1,8 @@
 """The two ways to start a host's ranks with torchrun: warm in its own elastic agent, or cold."""
 
+import inspect
+import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -67,9 +70,6 @@ def _nothing() -> None:
 
 def warm() -> None:
     """Start the server that forks ranks and import what they need there; CUDA is not touched."""
-    import logging
-    import multiprocessing
-
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distlab.agent.preload"])
     probe = context.Process(target=_nothing)
@@ -85,8 +85,6 @@ def warm() -> None:
 
 
 def _shutdown_timeout(elastic: type) -> dict[str, int]:
-    import inspect
-
     # Older releases have no such argument; there, `pulse` alone ends ranks that ignore SIGTERM.
     return {"shutdown_timeout": 2} if "shutdown_timeout" in inspect.signature(elastic).parameters else {}
 

@@ -245,10 +245,10 @@ def run(
                 command = {host: typed(job, host) for host, job in jobs.items()}
                 late = None
                 try:
-                    for one in connections:
-                        one.send(do="start", job=asdict(jobs[one.host.name]))
-                        if cold and one is connections[0]:
+                    for index, one in enumerate(connections):
+                        if cold and index == 1:
                             time.sleep(HEAD_START)
+                        one.send(do="start", job=asdict(jobs[one.host.name]))
                     # Ranks take their time to start; what shows a result need not take its own at the end.
                     import_module("distlab.launch.table")
                     _follow(watch, session, until)
