@@ -1,67 +1,23 @@
 """JupyterLab as `distlab lab` and `make lab` start it."""
 
 import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import psutil
 import pytest
+from laboratory import DISTLAB, ROOT, starting
 
-ROOT = Path(__file__).resolve().parents[2]
-DISTLAB = Path(sys.executable).with_name("distlab")
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-class Lab:
-    """A started command that ends in JupyterLab, and what it says."""
-
-    def __init__(self, *command: str, **env: str) -> None:
-        self.process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.said = ""
-
-    def wait_for_url(self) -> tuple[str, str]:
-        """Address and token, once the server answers."""
-        for line in self.process.stdout:
-            self.said += line
-            if found := re.search(r"(http://[\d.]+:\d+)/lab/tree/Start_Here.ipynb\?token=(\S+)", line):
-                return found[1], found[2]
-        raise AssertionError(f"no URL was printed:\n{self.said}")
-
-    def stop(self) -> None:
-        """As Ctrl-C in the terminal does."""
-        os.killpg(self.process.pid, signal.SIGINT)
-        self.process.wait(timeout=30)
 
 
 @pytest.fixture
 def lab(tmp_path):
-    started = []
-
-    def start(*command: str, **env: str) -> Lab:
-        started.append(Lab(*command, DISTLAB_RUNS=str(tmp_path), **env))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            os.killpg(one.process.pid, signal.SIGKILL)
-            one.process.wait()
+    with starting(tmp_path) as start:
+        yield start
 
 
 def answer(url: str) -> tuple[int, dict]:

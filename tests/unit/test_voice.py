@@ -53,6 +53,26 @@ def test_a_bar_redraws_and_the_next_line_starts_afresh(voice):
     assert voice.log_path(0).read_text() == "epoch done\n"
 
 
+def seen(voice) -> list[str]:
+    """What stands on the page: a carriage return goes back, and what follows writes over it."""
+    page = []
+    for line in said(voice).split("\n"):
+        shown = ""
+        for part in line.split("\r"):
+            shown = part + shown[len(part) :]
+        page.append(shown.rstrip())
+    return page
+
+
+def test_no_unfinished_bar_is_left_above_the_line_that_ends_it(voice):
+    """The line comes by stdout and may overtake the end of the bar, which comes by stderr."""
+    voice.hear("node1", 0, "stderr", "epoch 1: 83%\r")
+    voice.hear("node1", 0, "stdout", "epoch 1: loss 0.9")
+    voice.hear("node1", 0, "stderr", "   \r")
+    voice.hear("node1", 0, "stdout", "done")
+    assert seen(voice) == ["node1:0 | epoch 1: loss 0.9", "node1:0 | done", ""]
+
+
 def test_a_bar_at_the_end_is_closed(voice):
     voice.hear("node1", 0, "stderr", " 90%\r")
     voice.close(release=True)

@@ -93,6 +93,26 @@ def _lab(options: argparse.Namespace, _: list[str]) -> int:
     return serve(port=options.port, browser=not options.no_browser)
 
 
+def _urls(options: argparse.Namespace, _: list[str]) -> int:
+    from distlab.lab import urls
+
+    found = urls()
+    print(*(found or ["no JupyterLab of yours runs here: start it with make lab"]), sep="\n")
+    return 0 if found else 1
+
+
+def _node(options: argparse.Namespace, _: list[str]) -> int:
+    from distlab.node.serve import serve
+
+    return serve()
+
+
+def _board(options: argparse.Namespace, _: list[str]) -> int:
+    from distlab.board import serve
+
+    return serve(port=options.port, bind=options.bind)
+
+
 def _data(options: argparse.Namespace, words: list[str]) -> int:
     from distlab.data.__main__ import main as prepare
 
@@ -138,6 +158,13 @@ def _parser() -> argparse.ArgumentParser:
     sub = verb("lab", _lab, "start JupyterLab on the first page, on this machine only, with a token")
     sub.add_argument("--port", type=int, help="port to try first (8888)")
     sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
+    verb("urls", _urls, "print the first page's URL, with its token, of each JupyterLab that runs here")
+    verb("node", _node, "be node1 or node2: what the workshop's container runs")
+
+    sub = verb("board", _board, "show the runs' curves in TensorBoard, on this machine only")
+    sub.add_argument("--port", type=int, default=6006, metavar="PORT", help="port to listen on (6006)")
+    sub.add_argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
 
     sub = verb("data", _data, "fetch and prepare data sets")
     sub.add_argument("names", nargs="*", metavar="NAME", help="default: fashion-mnist")

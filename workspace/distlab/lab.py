@@ -3,6 +3,7 @@
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from distlab.runs import WORKSPACE, make_folder, runs_root
 
 FIRST_PAGE = "Start_Here.ipynb"
 PORT = 8888
+SETTINGS = WORKSPACE / "distlab" / "settings"
 START_SECONDS = 60
 
 
@@ -57,20 +59,36 @@ def command(port: int, bind: str) -> list[str]:
         f"--ServerApp.root_dir={WORKSPACE}",
         f"--LabApp.default_url=/lab/tree/{FIRST_PAGE}",
         "--ServerApp.open_browser=False",
-        "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         *(["--allow-root"] if os.geteuid() == 0 else []),
     ]
 
 
-def serve(port: int | None = None, browser: bool = True) -> int:
+def _config_path() -> str:
+    # Our settings keep JupyterLab from asking every attendee whether it may fetch its news.
+    return os.pathsep.join(filter(None, [str(SETTINGS), os.environ.get("JUPYTER_CONFIG_PATH")]))
+
+
+def page(base: str, token: str) -> str:
+    """The URL of the first page; WORKSHOP_URL replaces the base where a container's port is published."""
+    return f"{os.environ.get('WORKSHOP_URL') or base}/lab/tree/{FIRST_PAGE}?token={token}"
+
+
+def urls() -> list[str]:
+    """The first page of each JupyterLab that this user runs here, with its token."""
+    from jupyter_server.serverapp import list_running_servers
+
+    return [page(server["url"].rstrip("/"), server["token"]) for server in list_running_servers()]
+
+
+def serve(port: int | None = None, browser: bool = True, bind: str | None = None, token: str | None = None) -> int:
     """Run JupyterLab until it ends or Ctrl-C; prints the URL once it answers.
 
     WORKSHOP_BIND opens it to other machines, WORKSHOP_TOKEN sets the token, WORKSHOP_PORT the
-    port that is tried first.
+    port that is tried first; the arguments are asked first.
     """
-    bind = os.environ.get("WORKSHOP_BIND", "127.0.0.1")
-    token = os.environ.get("WORKSHOP_TOKEN") or secrets.token_urlsafe(24)
+    bind = bind or os.environ.get("WORKSHOP_BIND", "127.0.0.1")
+    token = token or os.environ.get("WORKSHOP_TOKEN") or secrets.token_urlsafe(24)
     wanted = port or int(os.environ.get("WORKSHOP_PORT", PORT))
     port = choose_port(wanted, bind)
     if port != wanted:
@@ -78,15 +96,16 @@ def serve(port: int | None = None, browser: bool = True) -> int:
     if os.geteuid() == 0:
         print("JupyterLab runs as root here; on your own machine, run it as yourself")
     _trust_notebooks()
-    log = make_folder(runs_root()) / "jupyterlab.log"
-    environment = {**os.environ, "JUPYTER_TOKEN": token}
+    # Two containers share the folder, and each has its own log.
+    log = make_folder(runs_root()) / f"jupyterlab-{socket.gethostname()}.log"
+    environment = {**os.environ, "JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
     with log.open("w") as out:
         server = subprocess.Popen(command(port, bind), env=environment, stdout=out, stderr=out, cwd=WORKSPACE)
     # A closed terminal or `kill` must not leave the server behind.
     signal.signal(signal.SIGTERM, lambda *_: server.terminate())
     signal.signal(signal.SIGHUP, lambda *_: server.terminate())
     here = "127.0.0.1" if bind == "0.0.0.0" else bind
-    url = f"http://{here}:{port}/lab/tree/{FIRST_PAGE}?token={token}"
+    url = page(f"http://{here}:{port}", token)
     try:
         until = time.monotonic() + START_SECONDS
         while server.poll() is None and not _answers(f"http://{here}:{port}/api"):

@@ -9,8 +9,30 @@ WORKSPACE = Path(__file__).resolve().parents[1]
 
 
 def runs_root() -> Path:
-    """Where run folders are made: DISTLAB_RUNS, or `runs/` beside the package."""
-    return Path(os.environ.get("DISTLAB_RUNS") or WORKSPACE / "runs")
+    """Where run folders are made: DISTLAB_RUNS, or `runs/` beside the package.
+
+    In an image whose workspace may not be written, the folder that all hosts share (DISTLAB_SHARED).
+    """
+    if chosen := os.environ.get("DISTLAB_RUNS"):
+        return Path(chosen)
+    beside, shared = WORKSPACE / "runs", os.environ.get("DISTLAB_SHARED")
+    if shared and not os.access(beside if beside.exists() else WORKSPACE, os.W_OK):
+        return Path(shared) / "runs"
+    return beside
+
+
+def workspace_trouble() -> tuple[str, str] | None:
+    """Why notebooks and exercises cannot be saved and what to do about it, or None when they can."""
+    if os.access(WORKSPACE, os.W_OK):
+        return None
+    owner = WORKSPACE.stat()
+    text = f"{WORKSPACE} belongs to {owner.st_uid}:{owner.st_gid}, and this runs as {os.getuid()}:{os.getgid()}"
+    if not os.environ.get("DISTLAB_IMAGE"):
+        return text, "give it to yourself with chown, or work in a copy"
+    if owner.st_uid == 0:
+        return text, "on the host, start with make up, which makes a copy that may be written"
+    settings = f"WORKSHOP_UID={owner.st_uid} and WORKSHOP_GID={owner.st_gid}"
+    return text, f"on the host, write {settings} to .env and start anew"
 
 
 def new_run_name(script: str) -> str:

@@ -20,7 +20,7 @@ from distlab.hosts import HostsError, find
 from distlab.hosts.gpus import list_gpus
 from distlab.hosts.host import machine_cores
 from distlab.launch import HostError, RunFailed, Session, run
-from distlab.runs import make_folder, runs_root
+from distlab.runs import make_folder, runs_root, workspace_trouble
 
 OLDEST_PYTHON = (3, 11)
 GIB = 1 << 30
@@ -152,6 +152,14 @@ def check_run_folder() -> Finding:
     return Finding("run folder", "fine", text)
 
 
+def check_workspace() -> Finding:
+    """What an attendee writes can be saved."""
+    trouble = workspace_trouble()
+    if trouble:
+        return Finding("workspace", "note", f"notebooks and exercises cannot be saved: {trouble[0]}", trouble[1])
+    return Finding("workspace", "fine", "notebooks and exercises can be saved")
+
+
 def check_network() -> Finding:
     """Loopback works and this machine knows its own name, without which gloo and Jupyter stumble."""
     try:
@@ -236,6 +244,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_machine,
     check_shared_memory,
     check_run_folder,
+    check_workspace,
     check_network,
     check_data,
     check_leftovers,

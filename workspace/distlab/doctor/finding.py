@@ -1,13 +1,16 @@
-"""One thing that the doctor looked at."""
+"""One thing that the doctor, or the instructor's preflight, looked at.
 
+The machine that holds the containers has nothing but Python, so this does with its library.
+"""
+
+import os
+import sys
+import textwrap
 from dataclasses import asdict, dataclass
 
-from rich.console import Console
-from rich.table import Table
-
 # Fits a notebook's page, where nobody can widen the window.
-COLUMNS = 100
-MARKS = {"fine": "[green]fine[/]", "note": "[yellow]note[/]", "wrong": "[bold red]wrong[/]"}
+COLUMNS = 88
+COLOURS = {"fine": "32", "note": "33", "wrong": "1;31"}
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,36 @@ class Finding:
         return asdict(self)
 
 
-def print_findings(findings: list[Finding], console: Console | None = None) -> None:
-    """A table, and below it what to do."""
-    console = console or Console(highlight=False, width=COLUMNS)
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+def _has_colours() -> bool:
+    # A notebook says that it is no terminal, and shows colours all the same.
+    notebook = type(sys.stdout).__module__.startswith("ipykernel")
+    return (sys.stdout.isatty() or notebook) and not os.environ.get("NO_COLOR")
+
+
+def _wrap(text: str, first: str, indent: str) -> str:
+    # A command or a path must stay whole, to be copied.
+    return textwrap.fill(
+        text,
+        COLUMNS,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def print_findings(findings: list[Finding], good: str = "Every lesson here can run.") -> None:
+    """A table, and below it what to do; `good` is the last line when nothing is wrong."""
+    coloured = _has_colours()
+    names = max((len(one.name) for one in findings), default=0)
     for one in findings:
-        table.add_row(MARKS[one.state], one.name, one.text)
-    console.print(table)
+        first = f"{one.state:{len('wrong')}}  {one.name:{names}}  "
+        row = _wrap(one.text, first, " " * len(first))
+        if coloured:
+            row = f"\033[{COLOURS[one.state]}m{one.state}\033[0m{row[len(one.state) :]}"
+        print(row)
     for one in findings:
         if one.remedy:
-            console.print(f"{one.name}: {one.remedy}", markup=False)
+            print(_wrap(f"{one.name}: {one.remedy}", "", ""))
     wrong = sum(not one.ok for one in findings)
-    console.print("Every lesson here can run." if not wrong else f"{wrong} of {len(findings)} checks went wrong.")
+    print(good if not wrong else f"{wrong} of {len(findings)} checks went wrong.")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distlab.hosts.host import Host
+from distlab.hosts.nodes import in_node
 from distlab.hosts.parse import parse, read_hostfile, read_slurm, to_hosts
-from distlab.hosts.simulated import simulate
+from distlab.hosts.simulated import DEFAULT_SLOTS, simulate
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Finding:
 
 
 def find() -> Finding:
-    """The hosts of DISTLAB_HOSTS, a hostfile, a Slurm allocation, or else two simulated ones.
+    """The hosts of DISTLAB_HOSTS, a hostfile, a Slurm allocation, the containers, or else two simulated ones.
 
     Raises:
         HostsError: what names the hosts is malformed.
@@ -51,4 +52,6 @@ def find() -> Finding:
         return Finding(to_hosts(read_hostfile(path)), f"hostfile {path}")
     if environ.get("SLURM_JOB_NODELIST"):
         return Finding(to_hosts(read_slurm(environ), "ssh"), f"Slurm job {environ.get('SLURM_JOB_ID', '?')}")
+    if in_node() and environ.get("DISTLAB_TRANSPORT") != "simulated":
+        return Finding(to_hosts(DEFAULT_SLOTS), "containers on one network")
     return Finding(simulate(), "simulated on this machine")

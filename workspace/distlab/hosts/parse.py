@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from distlab.hosts.host import Host, HostsError
+from distlab.hosts.nodes import divide_cores, in_node
 from distlab.hosts.simulated import simulate
 
 EXAMPLE = "write NAME:SLOTS,NAME:SLOTS, for example node1:2,node2:2"
@@ -131,16 +132,16 @@ def is_this_machine(name: str) -> bool:
 def to_hosts(entries: Iterable[tuple[str, int]], transport: str | None = None) -> list[Host]:
     """Hosts from names and slots.
 
-    node1, node2 ... are simulated unless `transport` (by default DISTLAB_TRANSPORT) is 'ssh',
-    as it is inside the containers: a name that some network happens to resolve must never send
-    an attendee's work to a stranger.
+    node1, node2 ... are simulated unless `transport` is 'ssh': a name that some network happens
+    to resolve must never send an attendee's work to a stranger. By default it is what
+    DISTLAB_TRANSPORT says, or ssh inside the workshop's containers.
 
     Raises:
         HostsError: simulated and other hosts are mixed, a name does not resolve, or it is
             localhost beside others.
     """
     entries = list(entries)
-    transport = transport or os.environ.get("DISTLAB_TRANSPORT", "")
+    transport = transport or os.environ.get("DISTLAB_TRANSPORT") or ("ssh" if in_node() else "")
     if transport not in {"", "ssh", "simulated"}:
         raise HostsError(f"DISTLAB_TRANSPORT={transport!r} is unknown: use ssh or simulated")
     pretend = [transport != "ssh" and bool(SIMULATED_NAME.fullmatch(name)) for name, _ in entries]
@@ -154,16 +155,15 @@ def to_hosts(entries: Iterable[tuple[str, int]], transport: str | None = None) -
         try:
             address = socket.gethostbyname(name)
         except (OSError, UnicodeError):
-            raise HostsError(
-                f"host {name} does not resolve: check the name, or that both hosts are on one network"
-            ) from None
+            up = "is its container up? `docker compose ps`" if in_node() else "check the name"
+            raise HostsError(f"host {name} does not resolve: {up}, or that both hosts are on one network") from None
         found.append(Host(name, slots, "here" if is_this_machine(name) else "ssh", address))
     if len(found) > 1 and any(host.name == "localhost" for host in found):
         raise HostsError(
             "localhost beside other hosts: to each of them it is another machine; "
             f"use the name that they know, such as {socket.gethostname()}"
         )
-    return found
+    return divide_cores(found) if in_node() else found
 
 
 def parse(text: str) -> list[Host]:

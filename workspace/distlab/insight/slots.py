@@ -12,7 +12,7 @@ HEAD, FOOT, MARGIN = 52, 16, 10
 SLOTS_IN_A_ROW, HOSTS_IN_A_ROW = 3, 2
 KINDS = {
     "simulated": "pretended on this machine",
-    "here": "this machine",
+    "here": "this machine: you are here",
     "ssh": "another machine, reached by ssh",
 }
 
@@ -49,9 +49,9 @@ def device_line(host: HostLike, local_rank: int) -> str:
 
 def shared_line(host: HostLike) -> str:
     """What the ranks of a host share, in plain words."""
-    if host.gpus is None:
-        return "all GPUs and cores of that machine"
     cores = "all cores" if host.cores is None else _count(host.cores, "core")
+    if host.gpus is None:
+        return "all GPUs and cores of that machine" if host.cores is None else f"its GPUs, if any, and {cores}"
     if not host.gpus:
         return f"{_count(host.slots, 'rank')} on {cores}, no GPU"
     crowded = "" if len(host.gpus) >= host.slots else ", shared"

@@ -36,7 +36,7 @@ def ssh_command(host: Host) -> list[str]:
     folder = os.environ.get("DISTLAB_REMOTE_WORKSPACE", str(WORKSPACE))
     remote = f"cd {shlex.quote(folder)} && exec {shlex.join([python, *AGENT])}"
     # A host that is switched off says no farewell; ssh asks now and then whether it is there.
-    options = {"BatchMode": "yes", "ConnectTimeout": 10, "ServerAliveInterval": 5, "ServerAliveCountMax": 3}
+    options = {"BatchMode": "yes", "ConnectTimeout": 10, "ServerAliveInterval": 3, "ServerAliveCountMax": 3}
     return [*ssh, *(word for name, value in options.items() for word in ("-o", f"{name}={value}")), host.name, remote]
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from distlab.launch.result import RunResult
 
 # Fits a notebook's page, where nobody can widen the window.
-WIDTH = 100
+WIDTH = 88
 # Columns of the "end" records that training scripts leave, in the order in which they are read.
 COLUMNS = {
     "images": ("images seen", "{:,}"),

@@ -59,6 +59,10 @@ class Voice:
         if bar and not text.strip():
             self._clear()
         elif text:
+            if not bar:
+                # A rank's last words on an epoch may overtake the end of its bar; a bar that goes on
+                # draws itself again.
+                self._clear()
             self._say(f"{host}:{rank} | {text}", bar)
 
     def _say(self, text: str, bar: bool = False) -> None:

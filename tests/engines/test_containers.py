@@ -1,0 +1,180 @@
+"""node1 and node2 as they run: who gets in, what listens, who owns what, and what trains."""
+
+import json
+import re
+import time
+
+import pytest
+from containers import NODES, OWNER, ROOT, answer, docker
+from notebook_api import execute, stored_claims
+
+pytestmark = pytest.mark.timeout(300)
+
+SSH, JUPYTER, BOARD = 2222, 8888, 6006
+
+
+def test_both_are_healthy(project):
+    assert [project.inspect(node)["State"]["Health"]["Status"] for node in NODES] == ["healthy", "healthy"]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_the_token_is_required(project, node):
+    url, token = project.url(node), project.token(node)
+    assert len(token) >= 24
+    assert answer(f"{url}/api/contents")[0] == 403
+    assert answer(f"{url}/api/contents?token={token[:-1]}x")[0] == 403
+    status, contents = answer(f"{url}/api/contents?token={token}")
+    assert status == 200
+    assert "Start_Here.ipynb" in [one["name"] for one in contents["content"]]
+    # In nobody's sight: not on a command line, not in what the engine tells of the container.
+    assert token not in docker("top", project.container(node), "-eo", "pid,args").stdout
+    assert token not in json.dumps(project.inspect(node))
+
+
+def test_the_url_is_told_again(project):
+    for node in NODES:
+        told = project.run(node, "distlab", "urls").stdout.strip()
+        host = project.ports[f"{node.upper()}_PORT"]
+        assert told == f"http://localhost:{host}/lab/tree/Start_Here.ipynb?token={project.token(node)}"
+
+
+def listening(project, node: str) -> set[tuple[str, int]]:
+    """Addresses and ports that somebody listens on inside a node."""
+    table = project.run(node, "ss", "-H", "-l", "-n", "-t", "-u").stdout
+    return {(place.rpartition(":")[0], int(place.rpartition(":")[2])) for place in re.findall(r"(\S+:\d+) ", table)}
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_nothing_else_listens(project, node):
+    until = time.monotonic() + 60
+    while ("0.0.0.0", BOARD) not in listening(project, node):
+        assert time.monotonic() < until, listening(project, node)
+        time.sleep(0.5)
+    address = project.run(node, "hostname", "-i").stdout.strip()
+    # Docker's own name server, and TensorBoard's helper, are on loopback addresses.
+    heard = {place for place in listening(project, node) if not place[0].startswith("127.")}
+    assert heard == {("0.0.0.0", JUPYTER), ("0.0.0.0", BOARD), (address, SSH)}
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_on_this_machine_only_and_ssh_nowhere(project, node):
+    ports = project.inspect(node)["NetworkSettings"]["Ports"]
+    published = {inside: where for inside, where in ports.items() if where}
+    assert set(published) == {f"{JUPYTER}/tcp", f"{BOARD}/tcp"}
+    assert {one["HostIp"] for where in published.values() for one in where} == {"127.0.0.1"}
+    assert answer(f"http://127.0.0.1:{project.ports[f'{node.upper()}_BOARD_PORT']}/data/environment")[0] == 200
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_nobody_is_root_or_may_become_it(project, node):
+    read = "for p in /proc/[0-9]*; do grep -h -E '^(Name|Uid|CapPrm|CapEff|NoNewPrivs)' $p/status; done 2>/dev/null"
+    status = project.run(node, "sh", "-c", read).stdout
+    assert set(re.findall(r"^Uid:\s+(.*)$", status, re.MULTILINE)) == {"\t".join([str(OWNER)] * 4)}
+    assert set(re.findall(r"^Cap(?:Prm|Eff):\s+(\S+)$", status, re.MULTILINE)) == {"0" * 16}
+    assert set(re.findall(r"^NoNewPrivs:\s+(\d)$", status, re.MULTILINE)) == {"1"}
+    names = re.findall(r"^Name:\s+(\S+)$", status, re.MULTILINE)
+    assert len(names) >= 4 and "sshd" in names
+    host = project.inspect(node)["HostConfig"]
+    assert not host["Privileged"] and not host["CapAdd"]
+    assert not [mount for mount in host["Binds"] if "docker.sock" in mount]
+
+
+def test_ssh_wants_the_key_and_nobody_else_has_it(project):
+    assert project.run("node1", "ssh", "node2", "hostname").stdout.strip() == "node2"
+    assert project.run("node2", "ssh", "node1", "hostname").stdout.strip() == "node1"
+    # Without the settings of the image, which name the key.
+    plain = ["-F", "/dev/null", "-p", str(SSH), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
+    refused = project.run("node1", "ssh", *plain, "-o", "UserKnownHostsFile=/dev/null", "node2", "true", check=False)
+    assert refused.returncode == 255
+    assert "Permission denied (publickey)" in refused.stderr
+    modes = project.run("node1", "sh", "-c", "stat -c '%a %u' /shared/node-*  /shared/node-*/user_key").stdout
+    assert modes.splitlines() == [f"700 {OWNER}", f"600 {OWNER}"]
+
+
+def test_the_workspace_is_shared_and_stays_the_owners(project):
+    project.run("node1", "sh", "-c", "echo 'words = 1' > exercises/mine.py; mkdir deep; touch deep/file")
+    assert project.run("node2", "cat", "exercises/mine.py").stdout == "words = 1\n"
+    made = [project.workspace / "exercises" / "mine.py", project.workspace / "deep", project.workspace / "deep/file"]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(OWNER, OWNER)}
+    (project.workspace / "exercises" / "mine.py").write_text("words = 2\n")
+    assert project.run("node1", "cat", "exercises/mine.py").stdout == "words = 2\n"
+
+
+def test_looking_around_in_a_terminal(project):
+    """The seed's two commands, as a login shell has them, which is what JupyterLab's terminal is."""
+    for node, other in (("node1", "node2"), ("node2", "node1")):
+        assert " 0% packet loss" in project.run(node, "bash", "-l", "-c", f"ping -c 2 -i 0.2 {other}").stdout
+        ports = project.run(node, "bash", "-l", "-c", "lsof -i -P -n").stdout
+        assert re.search(rf"sshd .* TCP [\d.]+:{SSH} \(LISTEN\)", ports)
+        assert re.search(rf"python3? .* TCP \*:{JUPYTER} \(LISTEN\)", ports)
+        assert "node1: 2 slots" in project.run(node, "bash", "-l", "-c", "distlab hosts").stdout
+
+
+def test_hosts_are_found_and_say_where_one_is(project):
+    for here, other in (("node1", "node2"), ("node2", "node1")):
+        found = json.loads(project.run(here, "distlab", "hosts", "--json").stdout)
+        assert {host["name"]: host["kind"] for host in found["hosts"]} == {here: "here", other: "ssh"}
+        assert [host["name"] for host in found["hosts"]] == ["node1", "node2"]
+        assert found["source"] == "containers on one network"
+
+
+TRAINING = ("--epochs", "1", "--limit", "6000")
+
+
+def summary(result: dict) -> list[tuple]:
+    """What each rank saw and learned: the same wherever it ran."""
+    assert result["ok"], result["error"]
+    assert [end["how"] for end in result["ranks"]] == ["completed"] * 4
+    lasts = [[one for one in result["metrics"][str(rank)] if one["event"] == "end"][-1] for rank in range(4)]
+    return [(one["rank"], one["host"], one["images"], round(one["accuracy"], 3)) for one in lasts]
+
+
+def test_four_ranks_train_from_either_node_as_on_one_machine(project):
+    from_first = project.train("node1", *TRAINING)
+    assert from_first["hosts"] == ["node1", "node2"]
+    assert [end["host"] for end in from_first["ranks"]] == ["node1", "node1", "node2", "node2"]
+    from_second = project.train("node2", *TRAINING)
+    pretended = project.run(
+        *("node1", "env", "DISTLAB_TRANSPORT=simulated", "distlab", "run", "ddp", "--json", "--", *TRAINING)
+    )
+    alone = json.loads(pretended.stdout.strip().splitlines()[-1])
+    assert summary(from_first) == summary(from_second) == summary(alone)
+    assert sum(images for _, _, images, _ in summary(alone)) == 6000
+
+
+def test_the_drill_by_hand_in_four_terminals(project):
+    terminals = [("node1", 0, 0), ("node1", 1, 1), ("node2", 2, 0), ("node2", 3, 1)]
+    started = [
+        project.start(node, "bash", "-l", "-c", f"export NCCL_DEBUG=info; python ddp_tutorial.py {rank} {gpu}")
+        for node, rank, gpu in terminals
+    ]
+    said = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * 4, said
+    lines = re.findall(r"rank (\d) of 4 on (node\d), .* sum of weights (-?[\d.]+)", "".join(said))
+    assert [(node, int(rank)) for rank, node, _ in lines] == [(node, rank) for node, rank, _ in terminals]
+    assert len({weights for _, _, weights in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("node", "notebook"),
+    [
+        ("node1", "Start_Here.ipynb"),
+        ("node2", "Start_Here.ipynb"),
+        *(("node1", path.name) for path in sorted((ROOT / "workspace").glob("0*.ipynb"))),
+    ],
+)
+def test_lessons_run_unchanged_through_the_nodes_own_server(project, node, notebook):
+    done, page = execute(project.url(node), project.token(node), notebook, seconds=240)
+    assert done.errors == []
+    assert done.cells == sum(cell["cell_type"] == "code" for cell in page["cells"])
+    # One for one what the notebook has stored from simulated hosts.
+    assert done.claims == stored_claims(page)
+    assert done.claims and all(claim.endswith(": True") for claim in done.claims)
+
+
+def test_a_restarted_node_asks_for_the_same_token(project):
+    before = project.token("node1")
+    project.compose("restart", "-t", "2", "node1")
+    project.wait_healthy("node1")
+    assert project.token("node1") == before
+    assert answer(f"{project.url('node1')}/api/contents?token={before}")[0] == 200

@@ -1,0 +1,66 @@
+"""The keys and the token that both nodes share: made at start-up, never part of an image."""
+
+import errno
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from distlab.hosts.simulated import DEFAULT_SLOTS
+
+PORT = 2222
+KEYGEN_SECONDS = 20
+
+
+class SharedError(OSError):
+    """The folder that both nodes share cannot be used; says why and what to do."""
+
+
+def _make(folder: Path) -> None:
+    for name in ("user_key", "host_key"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"workshop {name}", "-f", str(folder / name)],
+            check=True,
+            timeout=KEYGEN_SECONDS,
+        )
+    names = ",".join(f"[{name}]:{PORT}" for name, _ in DEFAULT_SLOTS)
+    (folder / "known_hosts").write_text(f"{names} {(folder / 'host_key.pub').read_text()}")
+    (folder / "authorized_keys").write_text((folder / "user_key.pub").read_text())
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_urlsafe(24))
+
+
+def prepare(shared: Path) -> Path:
+    """The folder of this user's keys, made by whichever node comes first.
+
+    Each user has its own folder, so that a volume may see the workshop started as another one.
+
+    Raises:
+        SharedError: the shared folder cannot be written, or what it holds is another user's.
+    """
+    folder = shared / f"node-{os.getuid()}"
+    try:
+        # mkdtemp gives a folder of mode 0700, without which ssh refuses the keys.
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=shared))
+    except OSError as error:
+        raise SharedError(
+            error.errno, f"cannot write {shared}, which both nodes share: {error.strerror}. {_remedy(shared)}"
+        ) from None
+    try:
+        _make(work)
+        work.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    if not os.access(folder / "user_key", os.R_OK):
+        raise SharedError(errno.EACCES, f"{folder} is another user's. {_remedy(shared)}")
+    return folder
+
+
+def _remedy(shared: Path) -> str:
+    return f"Mount a volume of the workshop's own at {shared}; `docker compose down -v` removes an old one"

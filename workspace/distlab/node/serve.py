@@ -1,0 +1,99 @@
+"""Starts what a node offers and keeps it up until JupyterLab ends."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from distlab import lab
+from distlab.hosts.nodes import in_node
+from distlab.node import sshd
+from distlab.node.keys import prepare
+from distlab.runs import workspace_trouble
+
+TENSORBOARD_PORT = 6006
+LOOK_SECONDS = 1.0
+ANYWHERE = "0.0.0.0"
+
+
+class Kept:
+    """A process that is started again when it ends, or when what it was started for has changed."""
+
+    def __init__(self, start: Callable[[object], subprocess.Popen], wanted: Callable[[], object] = lambda: True):
+        self._start, self._wanted = start, wanted
+        self._process: subprocess.Popen | None = None
+        self._started_for: object = None
+
+    def look(self) -> None:
+        """Start it if it should run and does not."""
+        wanted = self._wanted()
+        if self._process and (self._process.poll() is not None or wanted != self._started_for):
+            self.end()
+        if wanted and not self._process:
+            self._process, self._started_for = self._start(wanted), wanted
+
+    def end(self) -> None:
+        """Stop it."""
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._process = None
+
+
+def _keep(services: list[Kept], stop: threading.Event) -> None:
+    while not stop.wait(LOOK_SECONDS):
+        for service in services:
+            with suppress(OSError):
+                service.look()
+
+
+def _board(_: object) -> subprocess.Popen:
+    words = ["board", "--bind", ANYWHERE, "--port", str(TENSORBOARD_PORT)]
+    # It would name the container's own address, where no browser reaches it.
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    return subprocess.Popen([sys.executable, "-m", "distlab.cli", *words], **quiet)
+
+
+def serve() -> int:
+    """Be a node until JupyterLab ends: its status.
+
+    Raises:
+        SharedError: the folder that both nodes share cannot be used.
+    """
+    if os.geteuid() == 0:
+        print("distlab node: run the container as a normal user, such as --user 1000:1000", file=sys.stderr)
+        return 2
+    if trouble := workspace_trouble():
+        print(f"notebooks and exercises cannot be saved: {trouble[0]}. {trouble[1].capitalize()}", flush=True)
+    services = [Kept(_board)]
+    token = os.environ.get("WORKSHOP_TOKEN")
+    with tempfile.TemporaryDirectory(prefix="node-") as work:
+        if in_node():
+            keys = prepare(Path(os.environ.get("DISTLAB_SHARED", "/shared")))
+            # Both nodes have one token, and a node that was restarted asks for the one it had.
+            token = token or (keys / "token").read_text()
+            ssh = Kept(lambda address: sshd.start(keys, address, Path(work)), sshd.own_address)
+            ssh.look()
+            services.insert(0, ssh)
+            print(f"{socket.gethostname()}: the other node reaches it by ssh, port {sshd.PORT}", flush=True)
+        if board := os.environ.get("WORKSHOP_BOARD_URL"):
+            print(f"TensorBoard will be at {board}", flush=True)
+        stop = threading.Event()
+        keeper = threading.Thread(target=_keep, args=(services, stop), daemon=True)
+        keeper.start()
+        try:
+            return lab.serve(browser=False, bind=ANYWHERE, token=token)
+        finally:
+            stop.set()
+            keeper.join(5)
+            for service in services:
+                service.end()
