@@ -8,18 +8,35 @@ HOSTS  ?= node1:2,node2:2
 LAB    ?=
 # Words for pytest, such as -k ddp or tests/unit.
 TESTS  ?=
+# Whose containers: empty for one pair of nodes, 3 for seat 3, 1-20 for a room.
+SEAT   ?=
+# For how many attendees `make preflight` looks, and its other words, such as --no-start.
+SEATS  ?=
+PREFLIGHT ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test doctor lint format record pins bench clean
+.PHONY: help lab demo up urls down preflight python test doctor lint format record pins bench clean
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lab: $(VENV)/.seen ## set up, train on two hosts once, open JupyterLab
 	@$(BIN)/distlab lab $(LAB)
 
 demo: $(VENV)/.data ## train on two hosts of two ranks each and print the table
 	@$(BIN)/distlab run ddp --hosts $(HOSTS) -- --epochs 1
+
+up: python ## start node1 and node2 in containers, or those of seats (SEAT=3, SEAT=1-20)
+	@exec $(CLASSROOM) up --seat "$(SEAT)"
+
+urls: python ## print the pages of all containers that run (or SEAT=3)
+	@exec $(CLASSROOM) urls --seat "$(SEAT)"
+
+down: python ## remove all containers and keep the attendees' work (or SEAT=3)
+	@exec $(CLASSROOM) down --seat "$(SEAT)"
+
+preflight: python ## will the workshop run on this machine? (SEATS=20 for a room)
+	@exec $(CLASSROOM) preflight --seats "$(SEATS)" $(PREFLIGHT)
 
 test: $(VENV)/.data ## run every test: unit, two hosts, lessons, engines
 	@$(BIN)/python -m ruff check .
@@ -42,11 +59,20 @@ bench: $(VENV)/.data ## run every benchmark; each prints ratios of one run
 	@for file in bench/[a-z]*.py; do $(BIN)/distlab bench $$(basename $$file .py) || exit 1; done
 
 pins: $(VENV)/.installed ## write the installed versions to constraints.txt
-	@$(BIN)/python -m pip freeze --exclude-editable | sort -f \
+	@$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sort -f \
 	  | sed "1i # Every version that the lessons were proved with, direct and indirect; 'make pins' writes this file." > constraints.txt
 
 clean: ## delete the environment and the runs
 	rm -rf $(VENV) workspace/runs
+
+# --- what runs on the machine itself, with nothing but Python -----------------------------------
+
+# -B: where root starts it, no files of root's are left among the attendee's.
+CLASSROOM = env PYTHONPATH=workspace $(PYTHON) -B -m distlab.classroom
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "The workshop needs Python 3.11 or newer, as in: make up PYTHON=python3.12"; exit 1; }
 
 # --- what is done once -------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,20 @@ os.environ["DISTLAB_RUNS"] = tempfile.mkdtemp(prefix="distlab-test-runs-")
 os.environ["TQDM_DISABLE"] = "1"
 
 
+def _left_out(reports: list[pytest.TestReport]) -> dict[tuple[str, str], int]:
+    """How many tests were skipped, by file and reason."""
+    return dict(Counter((report.nodeid.partition("::")[0], report.longrepr[2]) for report in reports))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much of each notebook was compared, so that a green run cannot be an empty one."""
+    """Say what was left out, and how much of each notebook was compared: a green run is never an empty one."""
     import policy
+
+    left_out = _left_out(terminalreporter.stats.get("skipped", []))
+    if left_out:
+        terminalreporter.section("NOT TESTED HERE", yellow=True, bold=True)
+    for (file, reason), count in sorted(left_out.items()):
+        terminalreporter.write_line(f"{file}: {count} left out. {reason}", yellow=True)
 
     ran = {Path(report.fspath).name for report in terminalreporter.stats.get("passed", []) if ".ipynb" in report.nodeid}
     if ran:

@@ -11,6 +11,13 @@ IMAGE = "distlab"
 BUILD_SECONDS = 1500
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whichever test needs the image first waits until it is built."""
+    first = next((item for item in items if "image" in item.fixturenames), None)
+    if first:
+        first.add_marker(pytest.mark.timeout(BUILD_SECONDS + 300), append=False)
+
+
 @pytest.fixture(scope="session")
 def engine() -> str:
     """A Docker engine that answers, with Compose v2: its version."""

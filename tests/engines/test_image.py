@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from containers import ROOT, docker
 
-pytestmark = pytest.mark.timeout(1600)
+pytestmark = pytest.mark.timeout(180)
 
 
 def inside(image: str, command: str, *options: str) -> str:

@@ -38,7 +38,7 @@ def test_hosts_as_text_and_json():
         (["run", "ddp", "--launcher", "teleport"], "launcher 'teleport' is unknown: use torchrun"),
         (["run", "ddp", "--epochs", "1"], "unknown argument --epochs; the script's own arguments follow --"),
         (["check", "dpd"], "ddp"),
-        (["bench", "nothing"], "no benchmark 'nothing': there are ddp, launch"),
+        (["bench", "nothing"], "no benchmark 'nothing': there are containers, ddp, launch"),
         (["fly"], "invalid choice: 'fly'"),
     ],
 )
@@ -102,4 +102,4 @@ def test_doctor_says_what_is_wrong_and_exits_1(tmp_path):
     assert said.returncode == 1
     assert "cannot write the run folder" in said.stdout
     assert "is not a number of slots" in said.stdout
-    assert "2 of 12 checks went wrong" in said.stdout
+    assert "2 of 13 checks went wrong" in said.stdout

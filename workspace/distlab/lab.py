@@ -1,5 +1,6 @@
 """Starts JupyterLab on the first page: this machine only, with a token, and the URL said plainly."""
 
+import json
 import os
 import secrets
 import signal
@@ -10,6 +11,9 @@ import time
 import urllib.error
 import urllib.request
 import webbrowser
+from pathlib import Path
+
+import psutil
 
 from distlab.agent.torchrun import listen
 from distlab.runs import WORKSPACE, make_folder, runs_root
@@ -76,9 +80,15 @@ def page(base: str, token: str) -> str:
 
 def urls() -> list[str]:
     """The first page of each JupyterLab that this user runs here, with its token."""
-    from jupyter_server.serverapp import list_running_servers
+    # What jupyter_server.serverapp.list_running_servers() reads, which takes seconds to import.
+    from jupyter_core.paths import jupyter_runtime_dir
 
-    return [page(server["url"].rstrip("/"), server["token"]) for server in list_running_servers()]
+    found = []
+    for path in sorted(Path(jupyter_runtime_dir()).glob("jpserver-*.json")):
+        server = json.loads(path.read_text())
+        if psutil.pid_exists(server["pid"]):
+            found.append(page(server["url"].rstrip("/"), server["token"]))
+    return found
 
 
 def serve(port: int | None = None, browser: bool = True, bind: str | None = None, token: str | None = None) -> int:

@@ -28,9 +28,9 @@ place() {
     if [ -d "$1" ]; then mkdir -p "$tree$1"; else [ -e "$tree$1" ] || : >"$tree$1"; fi
     mount --rbind "$1" "$tree$1"
 }
-mount --bind "$tree" "$tree"
+mount --rbind "$tree" "$tree"
 mkdir -p "$tree$cache"
-mount --bind "$cache" "$tree$cache"
+mount --rbind "$cache" "$tree$cache"
 for folder in /*; do
     case $folder in
     /bin | /boot | /etc | /lib* | /lost+found | /run | /sbin | /usr | /var) ;;

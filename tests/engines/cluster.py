@@ -1,0 +1,118 @@
+"""An image built by the real Apptainer, and an ordinary user who runs it, as on a cluster."""
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from containers import ROOT
+
+ENGINE = shutil.which("apptainer") or shutil.which("singularity")
+# Debian has this user without anybody's help. Root could write everywhere, and JupyterLab refuses it.
+ORDINARY = "www-data"
+BUILD_SECONDS = 1500
+# Apptainer's own choice, gzip, takes more than five times as long.
+FAST = ("--mksquashfs-args", "-comp zstd -Xcompression-level 1")
+
+
+def _wait_for_port(port: int, seconds: float = 30) -> None:
+    # Jupyter prints its address before it listens there.
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < until, f"nobody listens on port {port}"
+            time.sleep(0.1)
+
+
+class Cluster:
+    """One machine of a cluster: the image file, and a user with a home."""
+
+    def __init__(self, folder: Path) -> None:
+        root = os.geteuid() == 0
+        self.user = pwd.getpwnam(ORDINARY) if root else pwd.getpwuid(os.geteuid())
+        self._become = {"user": self.user.pw_uid, "group": self.user.pw_gid, "extra_groups": []} if root else {}
+        # The folder of tests is its maker's only.
+        folder.chmod(0o755)
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.give(self.home)
+        self.workspace = self.home / "workshop" / "workspace"
+        # An image that is there already saves whoever works on these tests the time to build it.
+        self.sif = Path(os.environ.get("DISTLAB_SIF") or folder / "workshop.sif")
+
+    def give(self, folder: Path) -> None:
+        """Make the user the owner of a folder and of what is in it."""
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, self.user.pw_uid, self.user.pw_gid)
+
+    def build(self) -> None:
+        """Build the image by the documented command; from a tree of Debian 12 where no registry can be reached."""
+        if self.sif.exists():
+            return
+        tree = os.environ.get("DISTLAB_TREE")
+        base = ["--build-arg", "BOOTSTRAP=localimage", "--build-arg", f"BASE={tree}"] if tree else []
+        words = [ENGINE, "build", "--fakeroot", *FAST, *base, str(self.sif), "Singularity"]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_SECONDS)
+        assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+    def _settings(self, env: dict[str, str]) -> dict:
+        # HOME of the passwd file is what Apptainer would take; APPTAINER_HOME is its `--home`.
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "APPTAINER_HOME": str(self.home)}
+        own |= {"TQDM_DISABLE": "1"}
+        return {"cwd": self.home, "env": own | env, "text": True, **self._become}
+
+    def apptainer(
+        self, *words: object, check: bool = True, timeout: float = 200, **env: str
+    ) -> subprocess.CompletedProcess:
+        """Call Apptainer as the user; what it said is in the error when it fails."""
+        command = [ENGINE, "--quiet", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, timeout=timeout, **self._settings(env))
+        assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
+        return done
+
+    def inside(self, shell: str, *options: object, **env: str) -> str:
+        """What a shell in the image prints."""
+        return self.apptainer("exec", *options, self.sif, "sh", "-c", shell, **env).stdout.strip()
+
+    def train(self, *options: object) -> dict:
+        """`distlab run ddp` on four ranks: the JSON line that it ends with."""
+        words = ("run", "ddp", "--json", "--", "--epochs", "1", "--limit", "4000")
+        said = self.apptainer("run", *options, self.sif, "distlab", *words).stdout
+        return json.loads(said.splitlines()[-1])
+
+    @contextmanager
+    def lab(self, *words: object, **env: str) -> Iterator[tuple[str, str, str]]:
+        """A started command that ends in JupyterLab: address, token, and all that it said until then."""
+        command = [ENGINE, "--quiet", *map(str, words)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+        process = subprocess.Popen(command, **pipes, **self._settings(env))
+        family = [process.pid]
+        try:
+            said = ""
+            for line in process.stdout:
+                said += line
+                if found := re.search(r"(http://127[\d.]+:\d+)/lab\S*\?token=(\S+)", line):
+                    break
+            assert found, said
+            _wait_for_port(int(found[1].rpartition(":")[2]))
+            family += [one.pid for one in psutil.Process(process.pid).children(recursive=True)]
+            yield found[1], found[2], said
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(timeout=30)
+            assert not [pid for pid in family if psutil.pid_exists(pid)], "JupyterLab was stopped and left processes"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            process.stdout.close()

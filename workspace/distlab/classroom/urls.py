@@ -1,0 +1,72 @@
+"""The pages of every seat that runs here."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from distlab.classroom import engine
+from distlab.classroom.project import NODES
+from distlab.classroom.seats import Seat, of_project
+from distlab.classroom.settings import ClassroomError
+
+BOARD_PORT = 6006
+# One that starts again and again is meant to run.
+UP = ("running", "restarting")
+# Asking JupyterLab means starting Python in the container.
+AT_ONCE = 8
+URLS_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Page:
+    """What to open, or `text` in its place when there is nothing to open."""
+
+    project: str
+    name: str
+    text: str
+    ok: bool = True
+
+
+def _pages(container: engine.Container) -> list[Page]:
+    done = engine.ask("docker", "exec", container.id, "distlab", "urls", seconds=URLS_SECONDS)
+    found = [line for line in done.stdout.splitlines() if line.startswith("http")]
+    if done.returncode or not found:
+        why = engine.last_line(done.stdout + done.stderr)
+        text = f"has no page ({why}): docker logs {container.id[:12]}"
+        return [Page(container.project, container.service, text, ok=False)]
+    pages = [Page(container.project, container.service, url) for url in found]
+    if BOARD_PORT in container.ports:
+        address = f"http://{urlsplit(found[0]).hostname}:{container.ports[BOARD_PORT]}"
+        pages.append(Page(container.project, f"{container.service} TensorBoard", address))
+    return pages
+
+
+def find(seats: list[Seat] | None = None) -> list[Page]:
+    """Both nodes of these seats, or of all that run here: JupyterLab with its token, and TensorBoard.
+
+    Raises:
+        ClassroomError: nothing of them runs.
+    """
+    by_seat: dict[Seat, list[engine.Container]] = {seat: [] for seat in seats or []}
+    for one in sorted(engine.containers(), key=lambda one: one.service):
+        seat = of_project(one.project)
+        if seat and one.service in NODES and one.state in UP and (seats is None or seat in by_seat):
+            by_seat.setdefault(seat, []).append(one)
+    if not any(by_seat.values()):
+        words = seats[0].words if seats and len(seats) == 1 else ""
+        raise ClassroomError("nothing of the workshop runs here", f"start it with make up{words}")
+    asked = [one for seat in sorted(by_seat) for one in by_seat[seat] if one.state == "running"]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        pages = [page for found in pool.map(_pages, asked) for page in found]
+    here = {(one.project, one.service) for one in asked}
+    for seat in by_seat:
+        lost = [name for name in NODES if (seat.project, name) not in here]
+        pages += [Page(seat.project, name, f"does not run: make up{seat.words}", ok=False) for name in lost]
+    return pages
+
+
+def print_pages(pages: list[Page]) -> None:
+    """One line for each, labelled."""
+    first, second = max(len(one.project) for one in pages), max(len(one.name) for one in pages)
+    for one in pages:
+        print(f"{one.project:{first}}  {one.name:{second}}  {one.text}")
