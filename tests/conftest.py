@@ -1,6 +1,7 @@
 """What holds for all tests: runs in a folder of their own, no silent skip in CI, a tally at the end."""
 
 import os
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -13,6 +14,8 @@ sys.path.insert(0, str(LESSONS))
 
 os.environ["DISTLAB_RUNS"] = tempfile.mkdtemp(prefix="distlab-test-runs-")
 os.environ["TQDM_DISABLE"] = "1"
+# Started in the background of a script, this and all it starts would be deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _left_out(reports: list[pytest.TestReport]) -> dict[tuple[str, str], int]:

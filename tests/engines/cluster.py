@@ -97,7 +97,6 @@ class Cluster:
         command = [ENGINE, "--quiet", *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
         process = subprocess.Popen(command, **pipes, **self._settings(env))
-        family = [process.pid]
         try:
             said = ""
             for line in process.stdout:
@@ -106,11 +105,13 @@ class Cluster:
                     break
             assert found, said
             _wait_for_port(int(found[1].rpartition(":")[2]))
-            family += [one.pid for one in psutil.Process(process.pid).children(recursive=True)]
+            children = psutil.Process(process.pid).children(recursive=True)
             yield found[1], found[2], said
             os.killpg(process.pid, signal.SIGINT)
             process.wait(timeout=30)
-            assert not [pid for pid in family if psutil.pid_exists(pid)], "JupyterLab was stopped and left processes"
+            # What had mounted the image ends a moment later.
+            left = psutil.wait_procs(children, timeout=10)[1]
+            assert not left, f"JupyterLab was stopped and left {left}"
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -4,12 +4,13 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+
+from distlab.classroom.ports import find_free
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -24,15 +25,6 @@ def docker(*words: str, timeout: float = 120, check: bool = True, **more) -> sub
     done = subprocess.run(["docker", *words], capture_output=True, text=True, timeout=timeout, cwd=ROOT, **more)
     assert not check or done.returncode == 0, f"docker {' '.join(words)}: {done.stdout}{done.stderr}"
     return done
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def copy_workspace(folder: Path, owner: int = OWNER) -> Path:
@@ -65,7 +57,7 @@ class Project:
     def __init__(self, name: str, folder: Path, owner: int = OWNER, **settings: str) -> None:
         self.name, self.owner = name, owner
         self.workspace = copy_workspace(folder, owner)
-        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self.ports = dict(zip(PORTS, find_free(len(PORTS)), strict=True))
         self.settings = {
             **{port: str(number) for port, number in self.ports.items()},
             "WORKSHOP_FOLDER": str(self.workspace),

@@ -168,6 +168,7 @@ def test_a_container_alone_pretends_and_so_does_who_asks_for_it(container, monke
     container("node1", {"node1": "172.20.0.2", "node2": "172.20.0.3"})
     monkeypatch.setenv("DISTLAB_TRANSPORT", "simulated")
     assert {one.kind for one in find().hosts} == {"simulated"}
+    assert find().source == "simulated on this machine"
     monkeypatch.delenv("DISTLAB_TRANSPORT")
     monkeypatch.delenv("DISTLAB_IMAGE")
     assert {one.kind for one in find().hosts} == {"simulated"}

@@ -73,7 +73,7 @@ def serve() -> int:
         print("distlab node: run the container as a normal user, such as --user 1000:1000", file=sys.stderr)
         return 2
     if trouble := workspace_trouble():
-        print(f"notebooks and exercises cannot be saved: {trouble[0]}. {trouble[1].capitalize()}", flush=True)
+        print(f"notebooks and exercises cannot be saved: {'; '.join(trouble)}", flush=True)
     services = [Kept(_board)]
     token = os.environ.get("WORKSHOP_TOKEN")
     with tempfile.TemporaryDirectory(prefix="node-") as work:
