@@ -14,8 +14,9 @@ sys.path.insert(0, str(LESSONS))
 
 os.environ["DISTLAB_RUNS"] = tempfile.mkdtemp(prefix="distlab-test-runs-")
 os.environ["TQDM_DISABLE"] = "1"
-# Started in the background of a script, this and all it starts would be deaf to Ctrl-C.
+# In the background of a script, or under nohup, all that tests start would be deaf to these two.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def _left_out(reports: list[pytest.TestReport]) -> dict[tuple[str, str], int]:
