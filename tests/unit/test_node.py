@@ -87,6 +87,13 @@ def test_the_address_is_that_of_the_network(monkeypatch):
     assert sshd.own_address() is None
 
 
+def test_a_workspace_in_a_read_only_image_is_noticed(monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+    found = check_workspace()
+    assert (found.state, found.remedy) == ("note", "bind a copy of your own: apptainer run-help IMAGE says how")
+
+
 # -- services --------------------------------------------------------------------------------------
 
 

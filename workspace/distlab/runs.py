@@ -25,6 +25,8 @@ def workspace_trouble() -> tuple[str, str] | None:
     """Why notebooks and exercises cannot be saved and what to do about it, or None when they can."""
     if os.access(WORKSPACE, os.W_OK):
         return None
+    if os.statvfs(WORKSPACE).f_flag & os.ST_RDONLY:
+        return f"{WORKSPACE} is part of a read-only image", "bind a copy of your own: apptainer run-help IMAGE says how"
     owner = WORKSPACE.stat()
     text = f"{WORKSPACE} belongs to {owner.st_uid}:{owner.st_gid}, and this runs as {os.getuid()}:{os.getgid()}"
     if not os.environ.get("DISTLAB_IMAGE"):

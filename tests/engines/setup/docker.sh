@@ -23,6 +23,7 @@ if ! docker compose version >/dev/null 2>&1 || ! docker buildx version >/dev/nul
     cp "$cache"/sid/plugins/out/usr/libexec/docker/cli-plugins/* "$plugins/"
 fi
 
+rm -f "$cache/dockerd.pid"
 if ! docker info >/dev/null 2>&1; then
     nohup setsid dockerd >"$cache/dockerd.log" 2>&1 &
     echo $! >"$cache/dockerd.pid"
