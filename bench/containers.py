@@ -13,28 +13,18 @@ import time
 
 from _ratio import say_ratio, say_times
 from distlab.classroom import engine, gpus, seats, settings
-from distlab.classroom.folder import prepare
-from distlab.classroom.ports import find_free
-from distlab.classroom.project import Project, build, make_project
-from distlab.classroom.proof import clear
+from distlab.classroom.project import Project
+from distlab.classroom.proof import clear, make
 from distlab.classroom.settings import ROOT, ClassroomError
 
 NAME = "distlab-bench"
+FOLDER = ROOT / "seats" / "bench"
+# Beyond the last seat and the number that preflight takes.
+NUMBER = seats.LAST + 2
 UP_SECONDS = 20
 RUN_SECONDS = 300
 COMMAND = ("distlab", "run", "ddp", "--json", "--", "--epochs", "1", "--limit", "24576", "--batch-size", "256")
 HERE = {"across containers": "ssh", "on simulated hosts": "simulated"}
-
-
-def make(chosen: dict[str, str]) -> Project:
-    """A project of the benchmark's own, with the image built and nothing started."""
-    compose, _ = engine.find_compose()
-    place = prepare(ROOT / "seats" / "bench" / "workspace", chosen, own=True)
-    ports = dict(zip(seats.PORTS, find_free(len(seats.PORTS)), strict=True))
-    project = make_project(NAME, compose, place, ports, gpus.choose(chosen), WORKSHOP_BIND="127.0.0.1")
-    if note := build(project, chosen["WORKSHOP_IMAGE"]):
-        print(note)
-    return project
 
 
 def seconds_until_healthy(project: Project) -> float:
@@ -66,7 +56,7 @@ def main() -> int:
     except ClassroomError as error:
         print(f"left out: {error}")
         return 0
-    project = make(chosen)
+    project = make(chosen, gpus.choose(chosen), NAME, FOLDER, NUMBER)
     healthy, speed = [], {name: [] for name in HERE}
     try:
         for _ in range(runs):
@@ -78,7 +68,7 @@ def main() -> int:
             for name, transport in HERE.items():
                 speed[name].append(images_per_second(transport))
     finally:
-        clear(project)
+        clear(project, FOLDER)
     say_times("both nodes healthy", healthy, "s")
     for name, values in speed.items():
         say_times(name, values, "images/s")

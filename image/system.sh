@@ -16,3 +16,6 @@ rm -rf /var/lib/apt/lists/* /var/cache/debconf/*-old /var/log/apt /var/log/dpkg.
 
 # The package made keys of this machine; they would be the same in every copy of the image.
 rm -f /etc/ssh/ssh_host_*
+
+# A login shell, such as JupyterLab's terminal, starts from Debian's PATH.
+echo 'PATH=/opt/venv/bin:$PATH' >/etc/profile.d/workshop.sh

@@ -20,6 +20,3 @@ find / -xdev -type f -perm /6000 -exec chmod a-s {} +
 # work without; a copy has lost the demand.
 cp /usr/bin/ping /usr/bin/ping.plain
 mv /usr/bin/ping.plain /usr/bin/ping
-
-# A login shell, such as JupyterLab's terminal, starts from Debian's PATH.
-echo 'PATH=/opt/venv/bin:$PATH' >/etc/profile.d/workshop.sh

@@ -3,21 +3,20 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
+from distlab.classroom.folder import make_copy
 from distlab.classroom.ports import find_free
+from distlab.classroom.seats import PORTS
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 # Neither root nor the user that the image knows: whoever clones the repository has some id.
 OWNER = 1234
-NODES = ("node1", "node2")
-PORTS = ("NODE1_PORT", "NODE1_BOARD_PORT", "NODE2_PORT", "NODE2_BOARD_PORT")
 
 
 def docker(*words: str, timeout: float = 120, check: bool = True, **more) -> subprocess.CompletedProcess:
@@ -30,8 +29,7 @@ def docker(*words: str, timeout: float = 120, check: bool = True, **more) -> sub
 def copy_workspace(folder: Path, owner: int = OWNER) -> Path:
     """A copy of the workspace that belongs to `owner` on this machine."""
     target = folder / "workspace"
-    shutil.copytree(ROOT / "workspace", target, ignore=shutil.ignore_patterns("runs", "__pycache__", ".ipynb*"))
-    subprocess.run(["chown", "-R", f"{owner}:{owner}", str(target)], check=True)
+    make_copy(ROOT / "workspace", target, (owner, owner))
     # pytest's temporary folders are closed to everybody else.
     for parent in target.parents[:3]:
         if parent != Path("/tmp"):

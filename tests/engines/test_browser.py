@@ -1,11 +1,11 @@
 """What an attendee sees in a browser: the first page runs, is drawn, and opens only with the token."""
 
-import shutil
-
 import nbformat
 import pytest
 from browser import PICTURES, Report, is_blank, open_and_run, visit, window
+from distlab.classroom.folder import make_copy
 from laboratory import DISTLAB, ROOT, starting
+from notebook_api import claims_in
 
 pytestmark = pytest.mark.timeout(280)
 PAGE = "lab/tree/Start_Here.ipynb"
@@ -15,8 +15,8 @@ PAGE = "lab/tree/Start_Here.ipynb"
 def lab(tmp_path_factory):
     """Address and token of a JupyterLab on a copy of the workspace, so that nothing in git changes."""
     folder = tmp_path_factory.mktemp("lab")
-    ignored = shutil.ignore_patterns("runs", "__pycache__", ".ipynb_checkpoints", "*.egg-info")
-    copy = shutil.copytree(ROOT / "workspace", folder / "workspace", ignore=ignored)
+    copy = folder / "workspace"
+    make_copy(ROOT / "workspace", copy)
     with starting(folder / "runs") as start:
         # The tests switch progress bars off; attendees have them.
         started = start(str(DISTLAB), "lab", "--no-browser", PYTHONPATH=str(copy), TQDM_DISABLE="0")
@@ -31,11 +31,6 @@ def report(lab) -> Report:
     return open_and_run(f"{url}/{PAGE}?token={token}", PICTURES)
 
 
-def claims(text: str) -> list[str]:
-    """The lines that say whether something holds."""
-    return [line for line in text.splitlines() if line.startswith(("✓", "✗"))]
-
-
 def test_every_cell_runs_without_an_error(report):
     assert report.errors == []
     assert report.ran == len(report.cells)
@@ -44,9 +39,9 @@ def test_every_cell_runs_without_an_error(report):
 def test_every_claim_of_the_stored_page_holds_here(report):
     stored = nbformat.read(ROOT / "workspace" / "Start_Here.ipynb", as_version=4)
     outputs = [output for cell in stored.cells for output in cell.get("outputs", [])]
-    found = claims(report.text)
+    found = claims_in(report.text)
     assert found and all(line.startswith("✓") and line.endswith(": True") for line in found)
-    assert found == claims("".join(output.get("text", "") for output in outputs))
+    assert found == claims_in("".join(output.get("text", "") for output in outputs))
 
 
 def test_the_hosts_are_drawn_before_and_after_the_first_cell_runs(report):

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from containers import ROOT, answer, docker, left_of
+from distlab.classroom.folder import LEFT_OUT
+from distlab.classroom.project import NODES
 
 pytestmark = pytest.mark.timeout(900)
 
 SEATS = (41, 42)
-NODES = ("node1", "node2")
 VERB_SECONDS = 800
 FILES = (
     *("Makefile", "Dockerfile", ".dockerignore", "pyproject.toml", "constraints.txt", "README.md"),
@@ -33,11 +34,10 @@ class Classroom:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        left_out = shutil.ignore_patterns("runs", "__pycache__", ".ipynb_checkpoints", "*.egg-info")
         for name in FILES:
             shutil.copy(ROOT / name, root)
         for name in FOLDERS:
-            shutil.copytree(ROOT / name, root / name, ignore=left_out)
+            shutil.copytree(ROOT / name, root / name, ignore=LEFT_OUT)
         self.env = {name: value for name, value in os.environ.items() if name not in ("SEAT", "SEATS")}
 
     def command(self, verb: str, *words: str) -> list[str]:

@@ -5,7 +5,8 @@ import re
 import time
 
 import pytest
-from containers import NODES, OWNER, ROOT, answer, docker
+from containers import OWNER, ROOT, answer, docker
+from distlab.classroom.project import NODES
 from notebook_api import execute, stored_claims
 
 pytestmark = pytest.mark.timeout(300)

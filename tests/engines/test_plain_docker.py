@@ -6,8 +6,9 @@ import shlex
 import time
 
 import pytest
-from containers import NODES, ROOT, docker
+from containers import ROOT, docker
 from distlab.classroom.ports import find_free
+from distlab.classroom.project import NODES
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from distlab.doctor.checks import check_workspace
 from distlab.hosts import HostsError, find, nodes, parse
-from distlab.node import keys, sshd
+from distlab.node import keys, serve, sshd
 from distlab.node.serve import Kept
 from distlab.runs import WORKSPACE, runs_root
 
@@ -101,8 +101,9 @@ def sleeper(_: object) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
 
-def test_a_service_that_ended_is_started_again():
-    started = []
+def test_a_service_that_ended_is_started_again_after_a_pause(monkeypatch):
+    now, started = [100.0], []
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: now[0]))
     service = Kept(lambda wanted: started.append(sleeper(wanted)) or started[-1])
     try:
         service.look()
@@ -110,6 +111,10 @@ def test_a_service_that_ended_is_started_again():
         assert len(started) == 1
         started[0].kill()
         started[0].wait()
+        now[0] += serve.PAUSE_SECONDS / 2
+        service.look()
+        assert len(started) == 1
+        now[0] += serve.PAUSE_SECONDS
         service.look()
         assert len(started) == 2 and started[1].poll() is None
     finally:

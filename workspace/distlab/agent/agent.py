@@ -26,6 +26,7 @@ from distlab.agent.tail import Tail
 from distlab.agent.torchrun import TorchrunError
 from distlab.agent.wire import receive, send
 from distlab.hosts.interface import socket_variables
+from distlab.parent import end_with_parent
 
 STOP_SECONDS = 2.0
 STACK_SECONDS = 1.0
@@ -43,11 +44,8 @@ def _adopt_orphans() -> None:
 
 
 def _torchrun_ends_with_us() -> None:
-    import ctypes
-
     # SIGTERM, not SIGKILL: torchrun then stops its ranks, which live in sessions of their own.
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))
+    end_with_parent(signal.SIGTERM)
 
 
 class Agent:

@@ -1,6 +1,5 @@
 """TensorBoard as a child of this process, which keeps its files up to date."""
 
-import ctypes
 import errno
 import os
 import resource
@@ -15,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from distlab.board.mirror import Mirror
+from distlab.parent import end_with_parent
 from distlab.runs import runs_root
 
 PORT = 6006
@@ -24,7 +24,6 @@ START_LOOK_SECONDS = 0.2
 # With a thousand runs a look takes longer; then there are fewer, so that they stay a fiftieth of a core.
 LOOK_SHARE = 0.02
 STOP_SECONDS = 10
-PR_SET_PDEATHSIG = 1
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -69,13 +68,10 @@ def _environment() -> dict[str, str]:
 
 
 def _start(mirror: Path, port: int, bind: str, log: Path) -> subprocess.Popen:
-    libc, parent = ctypes.CDLL(None, use_errno=True), os.getpid()
+    parent = os.getpid()
 
-    def end_with_parent() -> None:
-        if sys.platform == "linux":
-            libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
-            if os.getppid() != parent:
-                os._exit(1)
+    def begin() -> None:
+        end_with_parent(signal.SIGTERM, parent)
         # The data server keeps the file of every rank open and fails at the limit, which is often 1024.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -89,7 +85,7 @@ def _start(mirror: Path, port: int, bind: str, log: Path) -> subprocess.Popen:
             stderr=out,
             # A terminal's Ctrl-C is for us, who then end it.
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=begin,
         )
 
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from distlab.classroom import engine, gpus, seats
 from distlab.classroom.folder import prepare
@@ -39,7 +40,7 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def clear(project: Project) -> list[str]:
+def clear(project: Project, folder: Path = FOLDER) -> list[str]:
     """Remove the project and its folder: what is left all the same."""
     with _undisturbed():
         try:
@@ -49,8 +50,8 @@ def clear(project: Project) -> list[str]:
             left = project.remove()
         except ClassroomError as error:
             left = [f"{project.name} ({error})"]
-        shutil.rmtree(FOLDER, ignore_errors=True)
-    return [*left, *([str(FOLDER)] if FOLDER.exists() else [])]
+        shutil.rmtree(folder, ignore_errors=True)
+    return [*left, *([str(folder)] if folder.exists() else [])]
 
 
 def read_run(said: str, complaint: str, node: str, with_gpus: bool = False) -> Finding:
@@ -84,16 +85,22 @@ def _ask_nodes(with_gpus: bool) -> Iterator[Finding]:
         yield read_run(done.stdout, done.stderr, node, with_gpus)
 
 
-def _start(compose: tuple[str, ...], settings: Mapping[str, str], found: gpus.Gpus) -> None:
-    subnet = seats.subnet(NUMBER, settings) if settings.get("WORKSHOP_SUBNET") else ""
+def make(
+    settings: Mapping[str, str], found: gpus.Gpus, name: str = NAME, folder: Path = FOLDER, number: int = NUMBER
+) -> Project:
+    """A project for a while, on free ports of this machine and in a folder of its own; the image is built.
+
+    Raises:
+        ClassroomError: no compose answers, or there is no image.
+    """
+    compose, _ = engine.find_compose()
+    subnet = seats.subnet(number, settings) if settings.get("WORKSHOP_SUBNET") else ""
     ports = dict(zip(seats.PORTS, find_free(len(seats.PORTS)), strict=True))
-    place = prepare(FOLDER / "workspace", settings, own=True)
-    project = make_project(NAME, compose, place, ports, found, subnet, WORKSHOP_BIND="127.0.0.1")
+    place = prepare(folder / "workspace", settings, own=True)
+    project = make_project(name, compose, place, ports, found, subnet, WORKSHOP_BIND="127.0.0.1")
     if note := build(project, settings["WORKSHOP_IMAGE"]):
         print(note)
-    print(f"{NAME}: starting")
-    project.start()
-    project.wait()
+    return project
 
 
 def prove(settings: Mapping[str, str]) -> list[Finding]:
@@ -109,7 +116,10 @@ def prove(settings: Mapping[str, str]) -> list[Finding]:
     findings = []
     try:
         found = gpus.choose(settings)
-        _start(compose, settings, found)
+        project = make(settings, found)
+        print(f"{NAME}: starting")
+        project.start()
+        project.wait()
         findings += _ask_nodes(bool(found.node1))
     except OSError as error:
         findings.append(Finding("nodes", "wrong", str(error), "mend that, and run make preflight again"))

@@ -6,8 +6,8 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from distlab import lab
@@ -16,8 +16,9 @@ from distlab.node import sshd
 from distlab.node.keys import prepare
 from distlab.runs import workspace_trouble
 
-TENSORBOARD_PORT = 6006
 LOOK_SECONDS = 1.0
+# What ends again and again is not started without a pause: the cores are the ranks'.
+PAUSE_SECONDS = 10.0
 ANYWHERE = "0.0.0.0"
 
 
@@ -28,14 +29,17 @@ class Kept:
         self._start, self._wanted = start, wanted
         self._process: subprocess.Popen | None = None
         self._started_for: object = None
+        self._not_before = 0.0
 
     def look(self) -> None:
-        """Start it if it should run and does not."""
+        """Start it if it should run and does not; one that keeps ending is given a pause."""
         wanted = self._wanted()
-        if self._process and (self._process.poll() is not None or wanted != self._started_for):
+        changed = wanted != self._started_for
+        if self._process and (changed or self._process.poll() is not None):
             self.end()
-        if wanted and not self._process:
-            self._process, self._started_for = self._start(wanted), wanted
+        if wanted and not self._process and (changed or time.monotonic() >= self._not_before):
+            self._started_for, self._not_before = wanted, time.monotonic() + PAUSE_SECONDS
+            self._process = self._start(wanted)
 
     def end(self) -> None:
         """Stop it."""
@@ -52,15 +56,16 @@ class Kept:
 def _keep(services: list[Kept], stop: threading.Event) -> None:
     while not stop.wait(LOOK_SECONDS):
         for service in services:
-            with suppress(OSError):
+            try:
                 service.look()
+            except OSError as error:
+                print(f"distlab node: {error}", file=sys.stderr, flush=True)
 
 
 def _board(_: object) -> subprocess.Popen:
-    words = ["board", "--bind", ANYWHERE, "--port", str(TENSORBOARD_PORT)]
+    command = [sys.executable, "-m", "distlab.cli", "board", "--bind", ANYWHERE]
     # It would name the container's own address, where no browser reaches it.
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, "-m", "distlab.cli", *words], **quiet)
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def serve() -> int:

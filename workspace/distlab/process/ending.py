@@ -5,7 +5,6 @@ ended, and, when asked by a signal, where it stands. Elsewhere nothing here does
 """
 
 import atexit
-import ctypes
 import faulthandler
 import json
 import os
@@ -15,17 +14,12 @@ import time
 import traceback
 from pathlib import Path
 
+from distlab.parent import end_with_parent
+
 ASK_FOR_STACK = signal.SIGUSR1
-PR_SET_PDEATHSIG = 1
 NOT_THE_SCRIPT = ("/distlab/agent/", "/distlab/process/", "runpy", "contextlib.py")
 
 _state = {"watching": False, "how": "left", "records": None, "rank": 0, "left": None}
-
-
-def end_with_parent(with_signal: int = signal.SIGKILL) -> None:
-    """Ask the kernel to end this process when the one that started it is gone (Linux only)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(with_signal))
 
 
 def _write(name: str, text: str) -> None:
