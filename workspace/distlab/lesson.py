@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from distlab import ranks
 from distlab.hosts import find
 from distlab.launch import RunResult, default_session
 from distlab.launch.scripts import find_script
@@ -184,7 +185,8 @@ def begin(title: str) -> None:
 def end() -> None:
     """Stop what the lesson started, and say whether all of it is gone."""
     session = default_session()
-    started = [process for pid in session.pids.values() for process in _family(pid)]
+    started = [process for pid in (*session.pids.values(), *ranks.pids()) for process in _family(pid)]
+    ranks.stop()
     session.close()
     psutil.wait_procs(started, timeout=5)
     left = [process.pid for process in started if _runs(process)]

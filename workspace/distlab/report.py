@@ -15,7 +15,7 @@ FOLDER = "metrics"
 OWN_KEYS = ("rank", "host", "time", "event")
 
 
-def _plain(key: str, value: object) -> object:
+def plain(key: str, value: object) -> object:
     """A value as JSON can hold it: tensors and arrays as numbers or lists, NaN and infinity as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -26,9 +26,9 @@ def _plain(key: str, value: object) -> object:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(key, one) for one in value]
+        return [plain(key, one) for one in value]
     if isinstance(value, dict):
-        return {str(name): _plain(f"{key}.{name}", one) for name, one in value.items()}
+        return {str(name): plain(f"{key}.{name}", one) for name, one in value.items()}
     raise TypeError(f"cannot report {key}, a {type(value).__name__}: give numbers, text, lists, dicts or tensors")
 
 
@@ -57,7 +57,7 @@ def log(me: "Rank", event: str, **values: object) -> None:
     if taken:
         raise ValueError(f"{taken[0]!r} is set by report.log itself: use another name")
     record = {"rank": me.rank, "host": me.host, "time": round(time.time(), 3), "event": event}
-    record |= {key: _plain(key, value) for key, value in values.items()}
+    record |= {key: plain(key, value) for key, value in values.items()}
     path = path_of(me.rank)
     try:
         # Every rank makes the folder: on hosts without a shared file system rank 0's is elsewhere.

@@ -1,0 +1,89 @@
+"""ipyparallel's controller, which the notebook and the live ranks meet at. Rank 0 forks it."""
+
+import json
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from distlab.parent import end_with_parent
+
+ENGINES, CLIENT = "ipcontroller-engine.json", "ipcontroller-client.json"
+# Of what it logs, only that it cannot go on.
+SILENT = logging.CRITICAL
+START_SECONDS = 30.0
+# A rank counts as there once its heart was heard twice; the default of 3 s is for rooms of hundreds.
+HEARTBEAT_MS = 500
+
+
+def own_address() -> str:
+    """The IPv4 address at which this host's peers find it: that of the interface chosen for gloo."""
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    for one in psutil.net_if_addrs().get(interface, []):
+        if one.family == socket.AF_INET:
+            return one.address
+    return "127.0.0.1"
+
+
+def serve(folder: Path, address: str, parent: int) -> None:
+    """Serve in this process, encrypted, on one address; ends with the process that forked it.
+
+    Args:
+        folder: where the two files with keys are written, readable by their owner alone.
+    """
+    end_with_parent(parent=parent)
+    from ipyparallel.controller.app import IPController
+    from traitlets.config import Config
+
+    config = Config()
+    config.ProfileDir.location = str(folder)
+    config.IPController.ip = config.IPController.location = address
+    # One process instead of seven; few messages pass here.
+    config.IPController.use_threads = True
+    config.IPController.broadcast_scheduler_depth = 0
+    config.IPController.db_class = "NoDB"
+    # CURVE encrypts and knows its peers by key, so that messages need no signature besides.
+    config.IPController.enable_curve = True
+    config.IPController.log_level = SILENT
+    config.HeartMonitor.period = HEARTBEAT_MS
+    controller = IPController.instance(config=config)
+    controller.initialize([])
+    controller.start()
+
+
+def read_connection(folder: Path, name: str) -> dict | None:
+    """How to reach the controller, or None while it has not written that yet.
+
+    Args:
+        name: ENGINES or CLIENT, each with keys of its own.
+    """
+    try:
+        return json.loads((folder / "security" / name).read_text())
+    except (FileNotFoundError, ValueError):
+        # Not there, or not whole yet.
+        return None
+
+
+def wait_for_connection(folder: Path, alive: Callable[[], bool]) -> dict:
+    """How engines reach the controller, once it has written that.
+
+    Args:
+        alive: whether it still runs.
+
+    Raises:
+        RuntimeError: it ended, or did not write in time.
+    """
+    until = time.monotonic() + START_SECONDS
+    while (found := read_connection(folder, ENGINES)) is None:
+        if not alive():
+            raise RuntimeError("ipyparallel's controller ended at once: see the log of rank 0")
+        if time.monotonic() > until:
+            raise RuntimeError(
+                f"ipyparallel's controller did not start within {START_SECONDS:.0f} s: is the host busy?"
+            )
+        time.sleep(0.02)
+    return found

@@ -1,0 +1,63 @@
+"""What each live rank runs: it joins the others, then serves cells until it is stopped.
+
+`ranks.start()` starts this like any script. Its one variable, DISTLAB_LIVE, is the folder in which
+rank 0's controller leaves word of how to reach it.
+"""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from distlab import loop, process
+from distlab.ranks.controller import SILENT, own_address, serve, wait_for_connection
+
+
+def _serve_cells(me: process.Rank, connection: dict) -> None:
+    from ipyparallel.engine.app import IPEngine
+    from traitlets.config import Config
+
+    # The agent removes what lies beside the records, however the rank ends.
+    profile = Path(os.environ["DISTLAB_RECORDS"]) / f"profile{me.rank}"
+    profile.mkdir()
+    config = Config()
+    config.ProfileDir.location = str(profile)
+    config.IPEngine.id = me.rank
+    config.IPEngine.log_level = SILENT
+    # Its work, to pass signals on and to tell of a death, is that of the agent here.
+    config.IPEngine.enable_nanny = False
+    names = {"me": me, "torch": torch, "dist": dist}
+    engine = IPEngine.instance(config=config, connection_info_env=json.dumps(connection), user_ns=names)
+    engine.initialize([])
+    engine.start()
+
+
+def _fork_controller(folder: Path) -> multiprocessing.Process:
+    # Before this rank has threads or a GPU, which do not survive a fork.
+    fork = multiprocessing.get_context("fork")
+    controller = fork.Process(target=serve, args=[folder, own_address(), os.getpid()])
+    controller.start()
+    return controller
+
+
+def main() -> None:
+    """Serve cells until the notebook hangs up."""
+    controller, connection = None, None
+    if process.read_placement().rank == 0:
+        folder = Path(os.environ["DISTLAB_LIVE"])
+        controller = _fork_controller(folder)
+        connection = wait_for_connection(folder, controller.is_alive)
+    try:
+        with process.group() as me:
+            _serve_cells(me, loop.Together().share(connection))
+            raise SystemExit("this rank was told to leave, and live ranks end together")
+    finally:
+        if controller:
+            controller.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Live ranks as the notebook holds them: one job under way, and a client that sends it cells."""
+
+import atexit
+import logging
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from ipyparallel import AsyncResult, Client, DirectView
+
+from distlab.hosts import Finding, Host, find, parse
+from distlab.launch import RunFailed, Session, run
+from distlab.process.environment import read_seconds
+from distlab.ranks.controller import CLIENT, read_connection
+from distlab.ranks.remote import describe, evaluate
+from distlab.runs import make_folder, runs_root
+
+ENGINE = Path(__file__).with_name("engine.py")
+START_SECONDS = 90.0
+ANSWER_SECONDS = 5.0
+# A collective that waits longer than this for a rank fails; until then it cannot be interrupted.
+COLLECTIVE_SECONDS = 20.0
+LOOK_SECONDS = 0.05
+# What a rank printed comes by another way than its answer, and may come later.
+OUTPUT_SECONDS = 2.0
+# The launcher's own time to find out who failed first, and to stop the others.
+BURIAL_SECONDS = 8.0
+ENDED = "the live ranks have ended"
+
+# By rank.
+Answers: TypeAlias = dict[int, AsyncResult]
+
+# The controller encrypts, and knows its peers by key: that messages are not signed besides is no danger.
+logging.getLogger("traitlets").addFilter(lambda record: "Message signing is disabled" not in record.getMessage())
+
+
+class RanksError(RuntimeError):
+    """Live ranks are missing, have died, or failed in a cell; says which rank."""
+
+    def _render_traceback_(self) -> list[str]:
+        # In a notebook the frames of this package would bury the one sentence that matters.
+        return [f"RanksError: {self}"]
+
+
+def _find_hosts(hosts: str | Finding | None) -> list[Host]:
+    if isinstance(hosts, str):
+        return parse(hosts)
+    return list((hosts or find()).hosts)
+
+
+class LiveRanks:
+    """Ranks that stay. A context manager; leaving it ends them.
+
+    Raises:
+        RanksError: they did not come up.
+    """
+
+    def __init__(self, hosts: str | Finding | None = None) -> None:
+        self._hosts = _find_hosts(hosts)
+        self.size = sum(host.slots for host in self._hosts)
+        self._session = Session()
+        self._closing = False
+        self._why: str | None = None
+        self._latest: Answers = {}
+        # Rank 0 and the notebook both see the folder of runs, wherever rank 0 is.
+        self._folder = make_folder(runs_root() / f".live-{uuid.uuid4().hex[:8]}").resolve()
+        self._folder.chmod(0o700)
+        self._job = threading.Thread(target=self._run, name="live ranks", daemon=True)
+        atexit.register(self.close)
+        try:
+            self._job.start()
+            self._client = self._connect()
+            self.facts: list[dict] = [answer.get(START_SECONDS) for answer in self._ask(describe).values()]
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            # From here on nobody needs the keys on disk.
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> "LiveRanks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        seconds = read_seconds("DISTLAB_COLLECTIVE_TIMEOUT", COLLECTIVE_SECONDS)
+        try:
+            run(
+                ENGINE,
+                hosts=self._hosts,
+                session=self._session,
+                timeout=float("inf"),
+                env={"DISTLAB_LIVE": str(self._folder), "DISTLAB_COLLECTIVE_TIMEOUT": str(seconds)},
+                quiet=True,
+            )
+            self._why = ENDED
+        except RunFailed as failure:
+            self._why = (failure.result and failure.result.error) or str(failure)
+        except Exception as error:
+            self._why = str(error)
+
+    def _connect(self) -> Client:
+        until = time.monotonic() + START_SECONDS
+        while (found := read_connection(self._folder, CLIENT)) is None:
+            self._require_start(until, "rank 0 left no word in the folder of runs: do all hosts share it?")
+            time.sleep(0.02)
+        client = None
+        while client is None:
+            # Ranks that failed to join took the controller with them, and nobody would answer.
+            with suppress(TimeoutError):
+                client = Client(connection_info=found, timeout=ANSWER_SECONDS)
+            self._require_start(until, f"ipyparallel's controller did not answer within {START_SECONDS:.0f} s")
+        try:
+            while missing := sorted(set(range(self.size)) - set(client.ids)):
+                names = ", ".join(self.name(rank) for rank in missing)
+                self._require_start(until, f"{names} did not come up within {START_SECONDS:.0f} s")
+                time.sleep(0.02)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def _require_start(self, until: float, late: str) -> None:
+        if not self.alive:
+            raise RanksError(self.death)
+        if time.monotonic() > until:
+            raise RanksError(late)
+
+    # -- what they are ----------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """True while all of them are there."""
+        return self._job.is_alive() and self._why is None
+
+    @property
+    def death(self) -> str:
+        """Which rank ended first, and how: a sentence."""
+        self._job.join(BURIAL_SECONDS)
+        first = (self._why or ENDED).splitlines()[0]
+        return first if first.endswith((".", "?")) else f"{first}."
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the agents that hold them."""
+        return list(self._session.pids.values())
+
+    def serves(self, hosts: str | Finding | None) -> bool:
+        """True when these are the ranks that `hosts` asks for."""
+        return self._hosts == _find_hosts(hosts)
+
+    def host(self, rank: int) -> str:
+        """The name of a rank's host."""
+        for host in self._hosts:
+            if rank < host.slots:
+                return host.name
+            rank -= host.slots
+        raise ValueError(f"no such rank among {self.size}")
+
+    def name(self, rank: int) -> str:
+        """As every line of it begins: `node1:0`."""
+        return f"{self.host(rank)}:{rank}"
+
+    def ranks_on(self, name: str) -> list[int]:
+        """The ranks of a host.
+
+        Raises:
+            RanksError: there is no such host.
+        """
+        found = [rank for rank in range(self.size) if self.host(rank) == name]
+        if not found:
+            raise RanksError(f"no host {name!r}: there are {', '.join(host.name for host in self._hosts)}")
+        return found
+
+    def __repr__(self) -> str:
+        first = self.facts[0]
+        lines = [f"{self.size} live rank{'s' * (self.size > 1)} {first['reason']}; %%px runs a cell in all of them"]
+        for host in self._hosts:
+            ranks = self.ranks_on(host.name)
+            what = ", ".join(f"rank {rank} on {self.facts[rank]['device']}" for rank in ranks)
+            lines.append(f"  {host.name}: {what}")
+        return "\n".join(lines)
+
+    # -- what they do -----------------------------------------------------------------------
+
+    def submit(self, code: str, ranks: Sequence[int] | None = None) -> Answers:
+        """Send a cell to ranks, all by default; returns at once.
+
+        Raises:
+            RanksError: they have died.
+        """
+        return self._send(ranks, lambda view: view.execute(code, silent=False, block=False))
+
+    def _ask(self, function: Callable, *arguments: object) -> Answers:
+        return self._send(None, lambda view: view.apply_async(function, *arguments))
+
+    def _send(self, ranks: Sequence[int] | None, send: Callable[[DirectView], AsyncResult]) -> Answers:
+        self._require_alive()
+        sent = {rank: send(self._client[rank]) for rank in (range(self.size) if ranks is None else ranks)}
+        self._latest |= sent
+        return sent
+
+    def earlier(self, ranks: Sequence[int]) -> Answers:
+        """What these ranks were sent last. A rank whose cell fails drops all that came after it, so wait first."""
+        return {rank: self._latest[rank] for rank in ranks if rank in self._latest}
+
+    def _require_alive(self) -> None:
+        if not self.alive:
+            raise RanksError(f"{self.death} ranks.start() starts all ranks anew; their variables are gone")
+
+    def wait(self, answers: Answers, seconds: float, tell: Callable[[list[int]], None] = lambda _: None) -> list[int]:
+        """Wait for the end of what was sent.
+
+        Args:
+            tell: hears at each look which ranks are still at it.
+
+        Returns:
+            The ranks that have not ended in time.
+
+        Raises:
+            RanksError: a rank has died meanwhile.
+        """
+        until = time.monotonic() + seconds
+        while busy := [rank for rank, answer in answers.items() if not answer.done()]:
+            self._require_alive()
+            left = until - time.monotonic()
+            if left <= 0:
+                return busy
+            tell(busy)
+            answers[busy[0]].wait(min(left, LOOK_SECONDS))
+        for answer in answers.values():
+            answer.wait_for_output(OUTPUT_SECONDS)
+        return []
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does, in every rank."""
+        client = self._client
+        for identity in client._engines.values():
+            # ipyparallel has no public word for it when engines have no nanny.
+            client._send(client._control_stream, "interrupt_request", ident=identity.encode())
+
+    def values(self, expression: str) -> list:
+        """The value of an expression on each rank, as `ranks.values` has it."""
+        self._require_alive()
+        busy = self.wait(self.earlier(range(self.size)), COLLECTIVE_SECONDS)
+        if busy:
+            names = ", ".join(map(self.name, busy))
+            raise RanksError(f"{names} still at an earlier cell: wait for it, or ranks.stop() and ranks.start()")
+        answers = self._ask(evaluate, expression)
+        self.wait(answers, float("inf"))
+        found = []
+        for rank, answer in answers.items():
+            value, trouble = answer.get()
+            if trouble:
+                raise RanksError(f"{self.name(rank)} has no {expression!r}: {trouble}")
+            found.append(value)
+        return found
+
+    def close(self) -> None:
+        """End all of them."""
+        atexit.unregister(self.close)
+        with suppress(AttributeError):
+            self._client.close()
+        self._session.close()
+        if self._job.is_alive():
+            self._job.join(BURIAL_SECONDS)
+        self._why = self._why or ENDED
