@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 
 import leftovers
-import pytest
-
-SSHD = "/usr/sbin/sshd"
+from needs import SSHD
 
 
 def free_port(address: str) -> int:
@@ -76,11 +74,3 @@ def start(folder: Path, addresses: list[str], port: int, inside: tuple[str, ...]
         assert process.poll() is None and time.monotonic() < until, f"sshd did not start: {said}"
         time.sleep(0.02)
     return process
-
-
-def need(*programs: str) -> None:
-    """Skip, with the reason, where a program is missing; a skipped test fails in CI."""
-    for program in programs:
-        found = subprocess.run(["sh", "-c", f"command -v {program}"], capture_output=True).returncode == 0
-        if not found:
-            pytest.skip(f"{program} is not installed here")

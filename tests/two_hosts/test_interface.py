@@ -7,6 +7,7 @@ import sys
 
 import leftovers
 import namespaces
+import needs
 import pytest
 import sshd
 from distlab.hosts.interface import interface_of, leading_to, socket_variables, source_address
@@ -32,7 +33,7 @@ with Session() as session:
 @pytest.fixture
 def two_networks(tmp_path):
     """Hosts node1 and node2, an sshd on node2."""
-    sshd.need(sshd.SSHD, "ssh", "ip", "nsenter", "unshare")
+    needs.programs(needs.SSHD, "ssh", "ip", "nsenter", "unshare")
     holders = namespaces.start(tmp_path)
     try:
         sshd.write_keys(tmp_path)

@@ -2,11 +2,12 @@
 
 import re
 import stat
-import subprocess
 import threading
 import time
 
 import leftovers
+import needs
+import psutil
 import pytest
 import sshd
 from distlab import ranks
@@ -199,12 +200,9 @@ def test_keys_are_for_their_owner_alone(own, tmp_path):
 
 def test_the_controller_listens_on_loopback_alone(own, mark):
     ranks.start("node1:1,node2:1")
-    ports = [
-        line.split()[3]
-        for line in subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout.splitlines()
-        if any(f"pid={pid}," in line for pid in leftovers.marked(mark))
-    ]
-    assert ports and not [one for one in ports if not one.startswith("127.")]
+    sockets = [one for pid in leftovers.marked(mark) for one in psutil.Process(pid).net_connections("inet")]
+    addresses = [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
+    assert len(addresses) > 5 and {one.split(".")[0] for one in addresses} == {"127"}
 
 
 @pytest.fixture
@@ -283,7 +281,7 @@ FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 
 
 def test_live_ranks_over_ssh(own, tmp_path, monkeypatch, mark):
-    sshd.need(sshd.SSHD, "ssh")
+    needs.programs(needs.SSHD, "ssh")
     sshd.write_keys(tmp_path)
     port = sshd.free_port(FIRST)
     server = sshd.start(tmp_path, [FIRST, SECOND], port)

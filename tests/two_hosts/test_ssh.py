@@ -8,6 +8,7 @@ import threading
 import time
 
 import leftovers
+import needs
 import psutil
 import pytest
 import sshd
@@ -28,7 +29,7 @@ HOSTS = f"{FIRST}:2,{SECOND}:2"
 @pytest.fixture(scope="module")
 def remote_session(tmp_path_factory):
     """Warm agents on two hosts behind a real sshd."""
-    sshd.need(sshd.SSHD, "ssh")
+    needs.programs(needs.SSHD, "ssh")
     folder = tmp_path_factory.mktemp("ssh")
     sshd.write_keys(folder)
     port = sshd.free_port(FIRST)

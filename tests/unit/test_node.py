@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import needs
 import pytest
 from distlab.doctor.checks import check_workspace
 from distlab.hosts import HostsError, find, nodes, parse
@@ -20,6 +21,7 @@ from distlab.runs import WORKSPACE, runs_root
 
 
 def test_two_nodes_that_start_at_once_share_one_set_of_keys(tmp_path):
+    needs.programs("ssh-keygen")
     start = threading.Barrier(4)
 
     def node(_: int) -> tuple:
@@ -34,6 +36,7 @@ def test_two_nodes_that_start_at_once_share_one_set_of_keys(tmp_path):
 
 
 def test_only_the_user_reads_the_keys(tmp_path):
+    needs.programs("ssh-keygen")
     folder = keys.prepare(tmp_path)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for name in ("user_key", "host_key", "token"):
@@ -53,6 +56,7 @@ def test_a_shared_folder_that_cannot_be_used_says_what_to_do(tmp_path):
 
 
 def test_sshd_takes_the_settings_and_passes_on_what_ranks_need(tmp_path):
+    needs.programs(needs.SSHD, "ssh-keygen")
     folder = keys.prepare(tmp_path)
     environ = {
         "PATH": "/opt/venv/bin:/bin",
@@ -65,7 +69,7 @@ def test_sshd_takes_the_settings_and_passes_on_what_ranks_need(tmp_path):
     config.write_text(sshd.configuration(folder, "127.0.0.9", environ))
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
-    shown = subprocess.run(["/usr/sbin/sshd", "-T", "-f", str(config)], capture_output=True, text=True)
+    shown = subprocess.run([needs.SSHD, "-T", "-f", str(config)], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     settings = dict(line.split(" ", 1) for line in shown.stdout.splitlines() if " " in line)
     passed = {line.removeprefix("setenv ") for line in shown.stdout.splitlines() if line.startswith("setenv ")}
