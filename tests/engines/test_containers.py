@@ -143,6 +143,28 @@ def test_four_ranks_train_from_either_node_as_on_one_machine(project):
     assert sum(images for _, _, images, _ in summary(alone)) == 6000
 
 
+LIVE = """
+import json
+from distlab import ranks
+from distlab.ranks.cell import run_cell
+live = ranks.start()
+run_cell(live, "x = torch.full((2,), float(me.rank)); dist.all_reduce(x)", list(range(live.size)))
+print(json.dumps(ranks.values("(me.rank, me.host, x)")))
+"""
+
+
+def test_live_ranks_from_the_node_that_has_not_rank_0(project):
+    said = project.run("node2", "python", "-c", LIVE).stdout
+    assert json.loads(said.splitlines()[-1]) == [
+        [0, "node1", [6.0, 6.0]],
+        [1, "node1", [6.0, 6.0]],
+        [2, "node2", [6.0, 6.0]],
+        [3, "node2", [6.0, 6.0]],
+    ]
+    for node in NODES:
+        assert "distlab.agent" not in project.run(node, "ps", "-A", "-o", "args").stdout
+
+
 def test_the_drill_by_hand_in_four_terminals(project):
     terminals = [("node1", 0, 0), ("node1", 1, 1), ("node2", 2, 0), ("node2", 3, 1)]
     started = [
