@@ -1,23 +1,21 @@
 """The exercise ddp: the solution holds, the starter is told where to start, planted mistakes are named."""
 
-import copy
+import functools
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+import exercise
 import pytest
-from distlab import checks
 from distlab.checks import CheckResult, check, names
 from distlab.checks.engine import Job, judge
 from distlab.course import CourseError
 from distlab.hosts import HostsError
-from distlab.runs import WORKSPACE
+from exercise import assert_named, assert_says, broken_when, line_of, one_line, states
 
-SOLUTION = (WORKSPACE / "solutions" / "ddp.py").read_text()
-JUDGES = Path(checks.__file__).parent / "requirements" / "ddp.py"
+edited = functools.partial(exercise.edited, "ddp")
 REQUIREMENTS = ["runs", "joins", "device", "sampler", "wrap", "epochs", "loss", "saves", "leaves"]
 
 SAMPLER = "DistributedSampler(dataset)"
@@ -26,25 +24,6 @@ STEP = "            total, count = total + loss.item() * len(x), count + len(x)\
 SAVE = "    if rank == 0:\n        torch.save(model.state_dict(), checkpoint)\n"
 REDUCE = "    dist.all_reduce(sums)\n"
 LEAVE = "    dist.destroy_process_group()\n"
-
-
-def edited(folder: Path, *edits: tuple[str, str]) -> Path:
-    """The solution with some text replaced, each exactly once."""
-    text = SOLUTION
-    for old, new in edits:
-        assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in the solution"
-        text = text.replace(old, new)
-    path = folder / "mine.py"
-    path.write_text(text)
-    return path
-
-
-def line_of(path: Path, code: str) -> int:
-    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if code in line)
-
-
-def states(result: CheckResult) -> dict[str, str]:
-    return {one.name: one.state for one in result.requirements}
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +40,6 @@ def test_solution_holds(solved):
     assert said.startswith("ddp: solutions/ddp.py on node1 (ranks 0 and 1) and node2 (ranks 2 and 3)\n  ✔ the file ")
     assert said.endswith("\n\nAll 9 hold: this exercise is done.")
     assert "✘" not in said
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_starter_is_told_where_to_start(capsys):
@@ -157,25 +132,10 @@ MISTAKES = {
 }
 
 
-def assert_says(sentence: str, phrase: str) -> None:
-    """The phrase is in the sentence; a * in it stands for a number."""
-    rest = sentence
-    for part in phrase.split("*"):
-        assert part in rest, f"{part!r} is not in {sentence!r}"
-        rest = rest.split(part, 1)[1]
-
-
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_planted_mistake_is_named_first(mistake, tmp_path):
     edits, requirement, phrase = MISTAKES[mistake]
-    result = check("ddp", file=edited(tmp_path, *edits))
-    assert not result.ok
-    assert result.broken[0].name == requirement
-    assert_says(result.mistakes[0], phrase)
-    # One fault is one mistake; only what rests on it may be open.
-    assert len(result.mistakes) == 1
-    assert {name for name, state in states(result).items() if state == "open"} <= {"epochs"}
-    assert one_line(str(result)).endswith(f"{one_line(result.mistakes[0][1:])}.")
+    assert_named(check("ddp", file=edited(tmp_path, *edits)), requirement, phrase, may_be_open={"epochs"})
 
 
 def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path, capsys):
@@ -290,10 +250,8 @@ ALTERED = {
 @pytest.mark.parametrize("alter", ALTERED, ids=lambda alter: alter.__name__)
 def test_altered_record_of_the_solution_is_named(alter, solved):
     """The same judges on what ranks would report after rarer mistakes."""
-    job = Job(copy.deepcopy(solved.run), trouble=None)
-    alter(job)
     requirement, phrase = ALTERED[alter]
-    broken = [one for one in judge(JUDGES, job) if one.state == "broken"]
+    broken = broken_when("ddp", solved, alter)
     assert [one.name for one in broken] == [requirement]
     assert_says(broken[0].mistake, phrase)
 
