@@ -8,6 +8,8 @@ import time
 import exercise
 import pytest
 from distlab.checks import CheckResult, check
+from distlab.checks.probes import ring as probe
+from distlab.checks.probes.messages import nowhere
 from distlab.runs import WORKSPACE
 from exercise import assert_named, assert_says, line_of, one_line, states
 
@@ -182,7 +184,7 @@ MISTAKES = {
         "in step s = 1 of the reduce-scatter rank 0 sent chunk 3 with the numbers of rank 3 twice: add each chunk",
     ),
     "added to two chunks": (
-        [("summed += incoming", "summed += incoming\n        chunks[(rank - step - 2) % world_size] += incoming")],
+        [("summed += incoming", "summed += incoming\n        chunks[(rank - step - 2) % world_size].add_(incoming)")],
         "reduces",
         "of the reduce-scatter rank 0 sent numbers of different places added together",
     ),
@@ -267,9 +269,9 @@ MISTAKES = {
         "begin with the chunk that is summed, (rank + 1) % n",
     ),
     "all-gather always sends the same": (
-        [(GATHER, GATHER.replace("rank - step + 1", "rank + 1 + 2 * step"))],
+        [(GATHER, GATHER.replace("rank - step + 1", "rank + 1"))],
         "gathers",
-        "in step s = 1 of the all-gather rank 0 sent chunk 3 with *, but in the step before chunk 0 had arrived: "
+        "in step s = 1 of the all-gather rank 0 sent chunk 1, but in the step before chunk 0 had arrived: "
         "send that one, (rank - s + 1) % n",
     ),
     "all-gather puts chunks elsewhere": (
@@ -313,9 +315,11 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_planted_mistake_is_named_first(mistake, tmp_path):
     edits, requirement, phrase = MISTAKES[mistake]
-    after = REQUIREMENTS[REQUIREMENTS.index(requirement) + 1 :]
-    result = check("ring", file=edited(tmp_path, *edits))
-    assert_named(result, requirement, phrase, may_be_open=after)
+    may_be_open = set(REQUIREMENTS[REQUIREMENTS.index(requirement) + 1 :])
+    if requirement == "reduces":
+        # Chunks of what nobody sends cannot be judged.
+        may_be_open.add("chunks")
+    assert_named(check("ring", file=edited(tmp_path, *edits)), requirement, phrase, may_be_open)
 
 
 BROKEN_OFF = {
@@ -388,6 +392,16 @@ BROKEN_OFF = {
         "all ranks must take the same steps (on 4 ranks with a float64 tensor of shape (400,))",
         "message.wait()",
     ),
+    "one rank never comes back": (
+        [(GATHER, f"{GATHER}    while rank == 2:\n        pass\n")],
+        "mine.py: rank 2 waited at line *, while ranks 0, 1 and 3 had finished",
+        None,
+    ),
+    "one rank comes too late": (
+        [(REDUCE, f"    while rank == 2:\n        pass\n{REDUCE}")],
+        "ranks 0, 1 and 3 waited at line *, message.wait(), while rank 2 waited at line *",
+        None,
+    ),
     "fails when it is read": (
         [("def exchange(", "ranks = dist.get_world_size()\n\n\ndef exchange(")],
         "mine.py, line {line}, every rank: ValueError: Default process group has not been initialized",
@@ -411,12 +425,14 @@ def test_file_that_does_not_run_to_its_end(fault, tmp_path):
     assert_named(result, "runs", phrase.format(line=code and line_of(file, code)), may_be_open=REQUIREMENTS)
 
 
+OTHERWISE = REDUCE.replace("rank - step)", "rank - step + 2)").replace("rank - step - 1)", "rank - step + 1)")
 RIGHT = {
     "isend, then recv": [
         (BATCH, "    sent = dist.isend(outgoing, right)\n    dist.recv(incoming, left)\n    sent.wait()\n"),
     ],
-    "irecv, then send, from whoever it is": [
-        (BATCH, "    coming = dist.irecv(incoming)\n    dist.send(outgoing, right)\n    coming.wait()\n"),
+    "irecv, then send": [
+        (BATCH, "    coming = irecv(tensor=incoming, src=left)\n    dist.send(outgoing, right)\n    coming.wait()\n"),
+        ("from torch import Tensor\n", "from torch import Tensor\nfrom torch.distributed import irecv\n"),
     ],
     "even ranks send first": [
         (
@@ -426,36 +442,24 @@ RIGHT = {
             "        act(numbers, peer)\n",
         ),
     ],
-    "asks until it is done": [
-        (
-            BATCH,
-            "    going, coming = isend(tensor=outgoing, dst=right), irecv(tensor=incoming, src=left)\n"
-            "    while not (going.is_completed() and coming.is_completed()):\n"
-            "        pass\n",
-        ),
-        ("from torch import Tensor\n", "from torch import Tensor\nfrom torch.distributed import irecv, isend\n"),
-    ],
     "other chunks, counted otherwise": [
         (
             CHUNKS,
             "    size = -(-tensor.numel() // world_size)\n"
             "    chunks = [tensor.view(-1)[i * size : (i + 1) * size] for i in range(world_size)][::-1]\n",
         ),
+        (REDUCE, OTHERWISE),
         (
-            "(rank - step) % world_size], chunks[(rank - step - 1)",
-            "(rank - step + 2) % world_size], chunks[(rank - step + 1)",
+            GATHER,
+            GATHER.replace("- step + 1)", "- step + 3)").replace("- step)", "- step + 2)") + "    return tensor\n",
         ),
-        (
-            "(rank - step + 1) % world_size], chunks[(rank - step)",
-            "(rank - step + 3) % world_size], chunks[(rank - step + 2)",
-        ),
-        (GATHER, f"{GATHER}    return tensor\n"),
     ],
     "environment": [
         (
-            "    rank, world_size = dist.get_rank(), dist.get_world_size()\n\n    #",
-            "    import os\n\n    rank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n\n    #",
+            "    rank, world_size = dist.get_rank(), dist.get_world_size()\n\n    right",
+            "    rank, world_size = int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n\n    right",
         ),
+        ("import torch\n", "import os\n\nimport torch\n"),
     ],
 }
 
@@ -473,6 +477,24 @@ def test_any_number_of_ranks_can_check(hosts, tmp_path):
     assert_named(lost, "gathers", "the all-gather is missing", may_be_open=["sizes", "worlds"])
 
 
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+@pytest.mark.parametrize("ranks", range(2, probe.MOST_RANKS + 1))
+def test_numbers_tell_where_they_are_from(ranks, dtype):
+    """Sums of so many ranks are exact, and what is out of place is never taken for what belongs there."""
+    case = {"ranks": ranks, "shape": [100 * ranks], "dtype": dtype}
+    own = [probe.numbers_of(rank, case) for rank in range(ranks)]
+    total = sum(own)
+    everyone = [1] * ranks
+    assert total.max() < 2**53
+    assert probe.held(total, ranks) == [[0, 100 * ranks - 1, everyone]]
+    assert probe.held(own[1], ranks) == [[0, 100 * ranks - 1, [int(rank == 1) for rank in range(ranks)]]]
+    assert probe.held(total.roll(100), ranks) == [[0, 100 * ranks - 1, "other"]]
+    assert probe.content(total[100:], ranks) == {"start": 100, "holds": everyone}
+    assert probe.content(own[0] + 2 * own[1], ranks)["holds"][:2] == [1, 2]
+    assert probe.content(total[100:200] + total[:100], ranks)["holds"] == "other"
+    assert probe.held(total.clone().fill_(nowhere(total)) + own[0], ranks)[0][2] == "nothing"
+
+
 def test_kernel_stays_light():
     code = "import sys, distlab.checks.requirements.ring; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -480,7 +502,7 @@ def test_kernel_stays_light():
 
 @pytest.mark.parametrize("file", ["exercises/ring.py", "solutions/ring.py"])
 def test_file_runs_by_itself_and_shows_each_rank_its_result(warm, file):
-    result = warm.run(WORKSPACE / file)
+    result = warm(WORKSPACE / file)
     ends = {"exercises/ring.py": ", not yet the sum", "solutions/ring.py": " became [1111, 2222, *, 8888], right"}
     for rank in range(4):
         said = result.text(rank)

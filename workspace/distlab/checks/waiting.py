@@ -12,7 +12,9 @@ AT_ONCE = "send and receive at the same time, with dist.batch_isend_irecv, or wi
 
 def who_waits(result: RunResult) -> str | None:
     """Why ranks stand still, when they wait for messages; None when it was something else."""
-    waits = {rank: record for rank, record in result.last("stuck").items() if record.get("op")}
+    waits = result.last("stuck")
+    if not all(record.get("op") for record in waits.values()):
+        return None
     for rank, record in waits.items():
         if said := _crossed(result, rank, record):
             return said

@@ -41,12 +41,6 @@ class Message:
         self._done()
         return answer
 
-    def is_completed(self) -> bool:
-        completed = self._work.is_completed()
-        if completed:
-            self._done()
-        return completed
-
     def __getattr__(self, name: str) -> object:
         return getattr(self._work, name)
 

@@ -1,7 +1,8 @@
 """Calls the attendee's `exchange` and `ring_all_reduce` for several tensors and numbers of ranks, and reports.
 
-Rank r begins with (i + 1) * BASE**r at place i. A sum then tells, place by place, whose numbers are
-in it and how often, and a chunk that went astray is seen. All numbers are whole and exact.
+In base BASE the lower digits of a number say from which rank it is, and the upper ones from which
+place, as a square: the mean of two places is none. So a sum tells whose numbers are in it, how
+often, and whether one went astray. All of them are whole and exact.
 """
 
 import math
@@ -21,7 +22,7 @@ from distlab.process import Placement, read_placement
 from distlab.process.meeting import open_store
 
 # Sums of so many ranks are still exact in float64.
-BASE, MOST_RANKS = 32, 8
+BASE, MOST_RANKS = 8, 8
 PER_RANK = 100
 # A call takes milliseconds; nobody has to wait for the end of a stand-still any longer.
 PATIENCE = 8.0
@@ -45,26 +46,29 @@ def cases(world_size: int) -> list[dict]:
 
 def numbers_of(rank: int, case: dict) -> Tensor:
     """What a rank begins with."""
-    count = math.prod(case["shape"])
-    numbers = torch.arange(1, count + 1, dtype=getattr(torch, case["dtype"])) * BASE**rank
-    return numbers.reshape(case["shape"])
+    places = torch.arange(1, math.prod(case["shape"]) + 1, dtype=getattr(torch, case["dtype"]))
+    return (places**2 * BASE ** case["ranks"] + BASE**rank).reshape(case["shape"])
 
 
-def holds(value: float, place: int, ranks: int) -> list[int] | str:
-    """How often each rank's number of a place is in a value; 'nothing' or 'other' when it is no such sum."""
+def read(value: float, ranks: int) -> tuple[list[int] | str, int | None]:
+    """How often each rank's number is in a value, and of which place; a word and None when it is no such sum."""
     if math.isnan(value) or value < -(2**60):
-        return "nothing"
-    times, rest = divmod(int(value), place + 1)
-    if rest or value != int(value) or not 0 < times < BASE**ranks:
-        return "other"
-    return [times // BASE**rank % BASE for rank in range(ranks)]
+        return "nothing", None
+    above, below = divmod(int(value), BASE**ranks)
+    times = [below // BASE**rank % BASE for rank in range(ranks)]
+    square, rest = divmod(above, max(sum(times), 1))
+    if value != int(value) or above <= 0 or rest or math.isqrt(square) ** 2 != square:
+        return "other", None
+    return times, math.isqrt(square) - 1
 
 
-def runs_of(values: list, ranks: int) -> list[list]:
+def held(tensor: Tensor, ranks: int) -> list[list]:
     """[first place, last place, what it holds] for each run of places that hold the same."""
     runs: list[list] = []
-    for place, value in enumerate(values):
-        found = holds(value, place, ranks)
+    for place, value in enumerate(tensor.detach().flatten().tolist()):
+        found, origin = read(value, ranks)
+        if origin not in (place, None):
+            found = "other"
         if runs and runs[-1][2] == found:
             runs[-1][1] = place
         else:
@@ -72,21 +76,15 @@ def runs_of(values: list, ranks: int) -> list[list]:
     return runs
 
 
-def held(tensor: Tensor, ranks: int) -> list[list]:
-    """The same for a tensor."""
-    return runs_of(tensor.detach().flatten().tolist(), ranks)
-
-
 def content(tensor: Tensor, ranks: int) -> dict:
-    """What is in a message, wherever it was cut out: its first place in the tensor, and whose numbers it holds."""
-    values = tensor.detach().flatten().tolist()
-    if len(values) < 2 or any(map(math.isnan, values)):
+    """What is in a message: its first place in the tensor, wherever it was cut out, and whose numbers it holds."""
+    found = [read(value, ranks) for value in tensor.detach().flatten().tolist()]
+    if not found or any(what == "nothing" for what, _ in found):
         return {"start": None, "holds": "nothing"}
-    step = values[1] - values[0]
-    start = values[0] / step - 1 if step else -1
-    if start < 0 or start != int(start) or any(v != (start + 1 + i) * step for i, v in enumerate(values)):
+    times, start = found[0]
+    if start is None or found != [(times, start + i) for i in range(len(found))]:
         return {"start": None, "holds": "other"}
-    return {"start": int(start), "holds": holds(step, 0, ranks)}
+    return {"start": start, "holds": times}
 
 
 class Observer:

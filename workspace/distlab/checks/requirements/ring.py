@@ -192,12 +192,12 @@ def test_waits(calls: list[Call]) -> None:
         for one in record["changed"]:
             pytest.fail(
                 f"rank {rank} changed the numbers that the isend of line {one.get('line')} was still sending: "
-                "wait() first"
+                "wait() first, and receive into other memory"
             )
     for call in calls[:2]:
         for rank, record in enumerate(call.records):
             early = [run for run in record["held"] if run[2] == "nothing"]
-            early += [one for one in call.sent(rank) if one["holds"] == "nothing" and one["elements"] > 1]
+            early += [one for one in call.sent(rank) if one["holds"] == "nothing" and one["elements"]]
             assert not early, (
                 f"rank {rank} used what irecv was to fill before it was there: call wait() before you read it"
             )
@@ -339,16 +339,18 @@ def _handed_on(call: Call, step: int, rank: int) -> None:
     sent, found = call.sent(rank)[n - 1 + step], call.sent(rank)[n - 1 + step]["holds"]
     if isinstance(found, list) and max(found) > 1:
         _added(whose(found), rank)
+    does = f"in step s = {step} of the all-gather rank {rank} sent"
+    arrived = call.sent((rank - 1) % n)[n - 2 + step]
+    if step and None not in (sent["start"], arrived["start"]):
+        assert sent["start"] == arrived["start"], (
+            f"{does} {_chunk(call, sent)}, but in the step before {_chunk(call, arrived)} had arrived: "
+            "send that one, (rank - s + 1) % n"
+        )
     if found == [1] * n or found == "nothing":
         return
-    does = f"in step s = {step} of the all-gather rank {rank} sent"
     assert isinstance(found, list), f"{does} {whose(found)}: chunk (rank - s) % n arrives, and takes the place of it"
     does = f"{does} {_chunk(call, sent)} with {whose(found)}"
     assert step, f"{does}: begin with the chunk that is summed, (rank + 1) % n"
-    arrived = call.sent((rank - 1) % n)[n - 2 + step]
-    assert sent["start"] == arrived["start"], (
-        f"{does}, but in the step before {_chunk(call, arrived)} had arrived: send that one, (rank - s + 1) % n"
-    )
     pytest.fail(f"{does}, though it had arrived summed: chunk (rank - s) % n arrives, and takes the place of it")
 
 
