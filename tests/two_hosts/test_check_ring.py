@@ -175,8 +175,8 @@ MISTAKES = {
     "last sum forgotten": (
         [("        summed += incoming\n", "        if step < world_size - 2:\n            summed += incoming\n")],
         "reduces",
-        "after 3 steps rank 0 holds the numbers of rank 0 only in elements 0 to 199, *"
-        "and no chunk with the sum of all ranks: add what arrives in step s to chunk (rank - s - 1) % n",
+        "after 3 steps no chunk of rank 0 is the sum of all 4 ranks: "
+        "add what arrives in step s to chunk (rank - s - 1) % n",
     ),
     "added twice": (
         [("summed += incoming", "summed += incoming + incoming")],
@@ -220,7 +220,8 @@ MISTAKES = {
     "one step too few": (
         [(REDUCE, REDUCE.replace("world_size - 1)", "world_size - 2)"))],
         "reduces",
-        "rank 0 sent 5 messages, and after 3 of them it holds *: the sum takes 3 steps, and the all-gather 3 more",
+        "rank 0 sent 5 messages, and after 3 of them not every rank has a chunk summed: "
+        "the sum takes 3 steps, and the all-gather 3 more",
     ),
     "no step that sums": (
         [(REDUCE, REDUCE.replace("world_size - 1)", "0)")), (GATHER, GATHER.replace("world_size - 1)", "1)"))],
