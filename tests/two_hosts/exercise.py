@@ -49,7 +49,7 @@ def assert_says(sentence: str, phrase: str) -> None:
     rest = sentence
     for part in phrase.split("*"):
         assert part in rest, f"{part!r} is not in {sentence!r}"
-        rest = rest.split(part, 1)[1]
+        rest = rest[rest.index(part) + len(part) :]
 
 
 def assert_named(result: CheckResult, requirement: str, phrase: str, may_be_open: Collection[str] = ()) -> None:

@@ -33,10 +33,14 @@ class Attempt:
     """One rank's run of the attendee's file.
 
     Records: 'finished', 'missing' (a function is not there or takes other arguments), 'raised', 'stuck'.
+
+    Attributes:
+        doing: what a probe adds to the records 'raised' and 'stuck'.
     """
 
     def __init__(self, me: Placement, file: str, seconds: float) -> None:
         self.me, self.file, self.seconds = me, file, seconds
+        self.doing: dict = {}
         self._module: ModuleType | None = None
 
     @contextmanager
@@ -49,7 +53,7 @@ class Attempt:
             report.log(self.me, "finished")
         except BaseException as error:
             where = place_in(self.file, traceback.extract_tb(error.__traceback__))
-            report.log(self.me, "raised", type=type(error).__name__, message=str(error), **where)
+            report.log(self.me, "raised", type=type(error).__name__, message=str(error), **where, **self.doing)
             time.sleep(LINGER_SECONDS["raised"])
             raise
         finally:
@@ -59,7 +63,7 @@ class Attempt:
         if done.wait(self.seconds):
             return
         stack = traceback.extract_stack(sys._current_frames()[thread])
-        report.log(self.me, "stuck", seconds=self.seconds, **place_in(self.file, stack))
+        report.log(self.me, "stuck", seconds=self.seconds, **place_in(self.file, stack), **self.doing)
         time.sleep(LINGER_SECONDS["stuck"])
         os._exit(1)
 
