@@ -7,15 +7,16 @@ import argparse
 import threading
 import time
 from collections.abc import Callable
+from statistics import median
 
 import torch
 from torch import nn
 
 from distlab import process, report
 
-THREADS, ROUNDS = 2, 3
-# A slice that had the processor for less than this share of its time was waiting.
-AT_WORK = 0.5
+THREADS, ROUNDS = 2, 6
+# A pass that takes so many times as long as it does alone was waiting for most of its time.
+WAITED = 2
 
 
 def in_python() -> None:
@@ -41,22 +42,51 @@ SMALL = nn.Sequential(*(nn.Linear(16, 16) for _ in range(4)))
 WORK = {"Python": in_python, "small layers": in_small_layers, "large layers": in_large_layers}
 
 
-def slices(work: Callable[[], None], seconds: float, begin: float) -> list[tuple[float, float, bool]]:
-    """Work for some seconds of this thread's own processor time: (start, end, at work) of each slice, in seconds."""
-    done, until = [], time.thread_time() + seconds
-    while (used := time.thread_time()) < until:
+def passes(work: Callable[[], None], number: int, begin: float) -> list[tuple[float, float]]:
+    """Do some work again and again: (start, end) of each time, in seconds since `begin`."""
+    done = []
+    for _ in range(number):
         start = time.perf_counter()
         work()
-        end = time.perf_counter()
-        done.append((start - begin, end - begin, time.thread_time() - used >= AT_WORK * (end - start)))
+        done.append((start - begin, time.perf_counter() - begin))
     return done
 
 
-def spans(done: list[tuple[float, float, bool]]) -> list[list[float]]:
-    """Stretches of time at work, in milliseconds; slices that follow each other become one."""
+def alone(work: Callable[[], None], seconds: float) -> tuple[int, float, float]:
+    """How often one thread can do it in so many seconds, how long that takes, and how long once takes."""
+    started, number = time.perf_counter(), 0
+    while time.perf_counter() - started < seconds:
+        work()
+        number += 1
+    done = passes(work, number, time.perf_counter())
+    return number, done[-1][1], median(end - start for start, end in done)
+
+
+def together(work: Callable[[], None], number: int) -> tuple[float, list[list[tuple[float, float]]]]:
+    """Two threads that both do it so often: the seconds they take, and each one's passes."""
+    results: list = [None] * THREADS
+    gate = threading.Barrier(THREADS + 1)
+
+    def worker(thread: int) -> None:
+        gate.wait()
+        results[thread] = passes(work, number, begin)
+
+    threads = [threading.Thread(target=worker, args=[thread]) for thread in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    begin = time.perf_counter()
+    gate.wait()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - begin, results
+
+
+def spans(done: list[tuple[float, float]], once: float) -> list[list[float]]:
+    """Stretches of time at work, in milliseconds; passes that follow each other become one."""
     found: list[list[float]] = []
     joined = False
-    for start, end, busy in done:
+    for start, end in done:
+        busy = end - start <= WAITED * once
         if busy and joined:
             found[-1][1] = 1000 * end
         elif busy:
@@ -65,35 +95,22 @@ def spans(done: list[tuple[float, float, bool]]) -> list[list[float]]:
     return found
 
 
-def together(work: Callable[[], None], seconds: float) -> tuple[float, list[list[list[float]]]]:
-    """Two threads that work at the same time: the seconds they take, and when each was at work."""
-    results: list = [None] * THREADS
-    gate = threading.Barrier(THREADS + 1)
-
-    def worker(number: int) -> None:
-        gate.wait()
-        results[number] = slices(work, seconds, begin)
-
-    threads = [threading.Thread(target=worker, args=[number]) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    begin = time.perf_counter()
-    gate.wait()
-    for thread in threads:
-        thread.join()
-    return time.perf_counter() - begin, [spans(one) for one in results]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=0.08, help="processor time of each thread")
+    parser.add_argument("--seconds", type=float, default=0.05, help="work of each thread")
     args = parser.parse_args()
     with process.alone() as me:
         torch.set_num_threads(1)
         for kind, work in WORK.items():
             work()
-            taken, when = min((together(work, args.seconds) for _ in range(ROUNDS)), key=lambda one: one[0])
-            report.log(me, "threads", kind=kind, alone=args.seconds, together=taken, spans=when)
+            rounds = []
+            for _ in range(ROUNDS):
+                number, seconds, once = alone(work, args.seconds)
+                taken, done = together(work, number)
+                rounds.append((taken / seconds, seconds, taken, [spans(one, once) for one in done]))
+            # The round that was disturbed least by what else the machine does.
+            _, seconds, taken, when = min(rounds, key=lambda one: one[0])
+            report.log(me, "threads", kind=kind, alone=seconds, together=taken, spans=when)
 
 
 if __name__ == "__main__":

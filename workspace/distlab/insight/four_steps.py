@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 
 from distlab.insight.colours import INK, PALE, PAPER, SOFT, look
-from distlab.insight.figure import Picture, new, require
+from distlab.insight.figure import Picture, new, require, say
 
 # Where each stage begins and how wide it is, in cells.
 STAGES = {
@@ -127,5 +127,5 @@ def picture(record: dict) -> Picture:
     names = [f"device {row}" for row in range(devices)]
     axes.set_yticks([row * ROW for row in range(devices)], [f"{names[0]}\n(main)", *names[1:]])
     axes.tick_params(length=0)
-    axes.set_title("One step: the batch is cut, the weights are copied, the gradients are added", fontsize=10.5, loc="left")
+    say(axes, "One step: the batch is cut, the weights are copied, the gradients are added", None, None)
     return figure

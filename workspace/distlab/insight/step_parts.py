@@ -37,10 +37,10 @@ def picture(records: list[dict]) -> Picture:
             milliseconds (of each part, and `whole`).
     """
     panels = groups(records)
-    said = "; ".join(
-        f"{model}, {_name(one)}: {one['milliseconds']['whole']:.1f} ms" for model, both in panels.items() for one in both
-    )
-    figure, all_axes = new(1.15 * len(panels) + 0.9, f"Time of one training step by its parts. {said}.", rows=len(panels))
+    every = [one for both in panels.values() for one in both]
+    said = "; ".join(f"{one['model']}, {_name(one)}: {one['milliseconds']['whole']:.1f} ms" for one in every)
+    alt = f"Time of one training step by its parts. {said}."
+    figure, all_axes = new(1.15 * len(panels) + 0.9, alt, rows=len(panels))
     handles: dict = {}
     for axes, (model, both) in zip(all_axes, panels.items(), strict=True):
         guide_lines(axes, "x")
@@ -60,8 +60,9 @@ def picture(records: list[dict]) -> Picture:
         ratio = times(records, model)
         last = axes is all_axes[-1]
         say(axes, f"{model}: {ratio:.1f} times as long on replicas", "milliseconds of one step" if last else None, None)
-    order = [label for label, _, _ in PARTS.values() if label in handles]
-    figure.legend([handles[one] for one in order], order, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    names = [label for label, _, _ in PARTS.values() if label in handles]
+    bars = [handles[name] for name in names]
+    figure.legend(bars, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
 
 

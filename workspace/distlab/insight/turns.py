@@ -8,7 +8,8 @@ def overlap(spans: list[list[list[float]]]) -> float:
     """Time in which two threads are both at work, as a share of the time of the one that works less."""
     one, other = spans
     both = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in one for b in other)
-    return both / min(sum(end - start for start, end in each) for each in (one, other))
+    least = min(sum(end - start for start, end in each) for each in (one, other))
+    return both / least if least else 0.0
 
 
 def times(record: dict) -> float:
@@ -37,7 +38,7 @@ def picture(records: list[dict]) -> Picture:
         axes.set_ylim(len(record["spans"]) - 0.5, -0.5)
         axes.set_xlim(0, 1.02 * last)
         axes.axvline(1000 * record["alone"], color=INK, linestyle=":", linewidth=1.2)
-        title = f"{record['kind']}: both at work {overlap(record['spans']):.0%} of the time"
+        title = f"{record['kind']}: two threads take {times(record):.1f} times as long as one with half of the work"
         bottom = axes is panels[-1]
         say(axes, title, "milliseconds (dotted: when one thread alone has done its work)" if bottom else None, None)
     return figure
