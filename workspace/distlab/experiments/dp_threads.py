@@ -52,14 +52,13 @@ def passes(work: Callable[[], None], number: int, begin: float) -> list[tuple[fl
     return done
 
 
-def alone(work: Callable[[], None], seconds: float) -> tuple[int, float, float]:
-    """How often one thread can do it in so many seconds, how long that takes, and how long once takes."""
+def passes_in(work: Callable[[], None], seconds: float) -> int:
+    """How often one thread can do it in so many seconds."""
     started, number = time.perf_counter(), 0
     while time.perf_counter() - started < seconds:
         work()
         number += 1
-    done = passes(work, number, time.perf_counter())
-    return number, done[-1][1], median(end - start for start, end in done)
+    return number
 
 
 def together(work: Callable[[], None], number: int) -> tuple[float, list[list[tuple[float, float]]]]:
@@ -102,15 +101,17 @@ def main() -> None:
     with process.alone() as me:
         torch.set_num_threads(1)
         for kind, work in WORK.items():
-            work()
-            rounds = []
+            number = max(passes_in(work, args.seconds) for _ in range(2))
+            single, both = [], []
             for _ in range(ROUNDS):
-                number, seconds, once = alone(work, args.seconds)
-                taken, done = together(work, number)
-                rounds.append((taken / seconds, seconds, taken, [spans(one, once) for one in done]))
-            # The round that was disturbed least by what else the machine does.
-            _, seconds, taken, when = min(rounds, key=lambda one: one[0])
-            report.log(me, "threads", kind=kind, alone=seconds, together=taken, spans=when)
+                single.append(passes(work, number, time.perf_counter()))
+                both.append(together(work, number))
+            # The rounds that were disturbed least by what else the machine does.
+            quickest = min(single, key=lambda done: done[-1][1])
+            once = median(end - start for start, end in quickest)
+            taken, done = min(both, key=lambda one: one[0])
+            when = [spans(one, once) for one in done]
+            report.log(me, "threads", kind=kind, alone=quickest[-1][1], together=taken, spans=when)
 
 
 if __name__ == "__main__":
