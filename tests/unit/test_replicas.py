@@ -8,7 +8,7 @@ import pytest
 import torch
 from distlab import checkpoint, models, replicas
 from distlab.process.device import spread
-from distlab.replicas import steps
+from distlab.replicas import threads
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -179,16 +179,16 @@ def test_every_replica_has_a_thread_of_its_own_forward_and_backward():
     assert outputs.flatten().tolist() == [0, 1, 2]
     outputs.sum().backward()
     assert net.weight.grad.item() == 3
-    for threads in seen.values():
-        assert len(threads) == 3 and threading.current_thread() not in threads
+    for found in seen.values():
+        assert len(found) == 3 and threading.current_thread() not in found
 
 
 def test_replicas_share_the_cores_and_give_them_back():
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(4)
-        assert steps.in_threads(lambda _: torch.get_num_threads(), [CPU] * 2) == [2, 2]
-        assert steps.in_threads(lambda _: torch.get_num_threads(), [CPU] * 8) == [1] * 8
+        assert threads.in_threads(lambda _: torch.get_num_threads(), [CPU] * 2) == [2, 2]
+        assert threads.in_threads(lambda _: torch.get_num_threads(), [CPU] * 8) == [1] * 8
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
@@ -258,7 +258,7 @@ def test_losses_become_a_vector():
 
 
 def test_a_model_elsewhere_is_refused_in_torch_s_own_words():
-    with pytest.raises(RuntimeError, match=r"parameters and buffers on device cpu .* found one of them on device: meta"):
+    with pytest.raises(RuntimeError, match=r"on device cpu .* found one of them on device: meta"):
         replicas.wrap(nn.Linear(1, 1).to("meta"), [CPU] * 2)(torch.ones(2, 1))
 
 

@@ -6,10 +6,10 @@ With two GPUs or more that is torch's nn.DataParallel. Elsewhere the same four s
 `steps`, run on shares of the CPU's cores, or on the only GPU.
 """
 
+from distlab.replicas.choice import data_parallel, wrap
 from distlab.replicas.follow import STEPS, follow, now, time_steps
 from distlab.replicas.standin import StandIn
 from distlab.replicas.steps import gather, parallel_apply, replicate, scatter
-from distlab.replicas.wrap import data_parallel, wrap
 
 __all__ = [
     "STEPS",

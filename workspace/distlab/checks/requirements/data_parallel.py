@@ -42,7 +42,7 @@ def _judge_pieces(record: dict) -> None:
     assert record["typed"], "scatter returned something else than a list of tensors"
     who = f"of a batch of {size} samples on {devices} devices"
     assert len(pieces) > 1, f"{who} scatter made a single piece, so that only one device has work: cut the batch"
-    assert len(pieces) <= devices, f"{who} scatter made {len(pieces)} pieces: there is one device for each of {devices}"
+    assert len(pieces) <= devices, f"{who} scatter made {len(pieces)} pieces, more than there are devices"
     empty = [number for number, piece in enumerate(pieces) if not piece]
     assert not empty, f"{who} device {empty[0]} got an empty piece: a small batch has fewer pieces than devices"
     dealt = [sample for piece in pieces for sample in piece]
