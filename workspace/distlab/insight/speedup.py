@@ -67,7 +67,9 @@ def picture(records: list[dict]) -> Picture:
             _, colour, hatch = LOOK[row["kind"]]
             times = row[f"{work}_times"]
             axes.barh(place, times, 0.68, color=colour, edgecolor=INK, hatch=hatch, linewidth=0.7)
-            axes.text(times, place, f" {times:.2f} x", va="center", fontsize=8.5, color=INK)
+            room = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
+            shift = 0.02 * max(one[f"{work}_times"] for one in own)
+            axes.text(times + shift, place, f"{times:.2f} x", va="center", fontsize=8.5, color=INK, bbox=room)
         axes.axvline(1, color=INK, linestyle=":", linewidth=1.2)
         axes.set_yticks(range(len(own)), [_name(row) for row in own])
         axes.set_ylim(len(own) - 0.5, -0.5)

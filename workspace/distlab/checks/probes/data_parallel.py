@@ -91,6 +91,11 @@ def tensors(value: object) -> list[Tensor] | None:
     return list(value)
 
 
+def modules(value: object) -> bool:
+    """True for a list or tuple of modules."""
+    return isinstance(value, (list, tuple)) and all(isinstance(one, nn.Module) for one in value)
+
+
 def state_of(net: nn.Module) -> Tensor:
     """All weights and buffers of a network in one vector."""
     return torch.cat([value.detach().flatten() for value in net.state_dict().values()])
@@ -128,29 +133,27 @@ class Probe:
         with torch.no_grad():
             net.first.weight += 1
         again, fault_again = self.call(replicate, net, [CPU] * DEVICES)
-        moved, fault_moved = self.call(replicate, net, [CPU, META])
-        typed = all(isinstance(one, (list, tuple)) for one in (first, again, moved))
-        typed = typed and all(isinstance(one, nn.Module) for found in (first, again, moved) for one in found)
-        if not typed:
-            fault = fault or fault_again or fault_moved
-            report.log(self.me, "replicate", typed=False, **fault)
+        if not modules(first) or not modules(again):
+            report.log(self.me, "replicate", typed=False, **(fault or fault_again))
             return
-        # The two of them together, so that a copy kept from the first call shows.
         memory = [{value.data_ptr() for value in one.state_dict().values()} for one in again]
-        report.log(
-            self.me,
-            "replicate",
-            typed=True,
-            devices=DEVICES,
-            replicas=len(again),
-            model_itself=[number for number, one in enumerate(again) if one is net],
-            sharing=[[a, b] for b in range(len(again)) for a in range(b) if memory[a] & memory[b]],
-            right=[torch.equal(state_of(one), before) if one is not net else True for one in first],
-            current=[torch.equal(state_of(one), state_of(net)) for one in again],
-            places=[next(one.parameters()).device.type for one in moved],
-            wanted=["cpu", "meta"],
-            model_moved=next(net.parameters()).device.type != "cpu",
-        )
+        record = {
+            "devices": DEVICES,
+            "replicas": len(again),
+            "model_itself": [number for number, one in enumerate(again) if one is net],
+            "sharing": [[a, b] for b in range(len(again)) for a in range(b) if memory[a] & memory[b]],
+            "right": [torch.equal(state_of(one), before) for one in first if one is not net],
+            "current": [torch.equal(state_of(one), state_of(net)) for one in again],
+        }
+        # Last, since it may spoil the model.
+        moved, fault = self.call(replicate, net, [CPU, META])
+        record |= {
+            "typed": modules(moved),
+            "places": [next(one.parameters()).device.type for one in moved] if modules(moved) else [],
+            "wanted": ["cpu", "meta"],
+            "model_moved": next(net.parameters()).device.type != "cpu",
+        }
+        report.log(self.me, "replicate", **record, **fault)
 
     def apply(self, parallel_apply: Callable) -> None:
         """Replicas that wait for each other and answer in reverse; then one that fails."""
