@@ -7,7 +7,7 @@ import argparse
 import threading
 import time
 from collections.abc import Callable
-from statistics import median
+from statistics import quantiles
 
 import torch
 from torch import nn
@@ -108,7 +108,7 @@ def main() -> None:
                 both.append(together(work, number))
             # The rounds that were disturbed least by what else the machine does.
             quickest = min(single, key=lambda done: done[-1][1])
-            once = median(end - start for start, end in quickest)
+            once = quantiles((end - start for start, end in quickest), n=10)[0]
             taken, done = min(both, key=lambda one: one[0])
             when = [spans(one, once) for one in done]
             report.log(me, "threads", kind=kind, alone=quickest[-1][1], together=taken, spans=when)

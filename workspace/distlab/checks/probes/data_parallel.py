@@ -142,7 +142,7 @@ class Probe:
             "replicas": len(again),
             "model_itself": [number for number, one in enumerate(again) if one is net],
             "sharing": [[a, b] for b in range(len(again)) for a in range(b) if memory[a] & memory[b]],
-            "right": [torch.equal(state_of(one), before) for one in first if one is not net],
+            "right": [one is net or torch.equal(state_of(one), before) for one in first],
             "current": [torch.equal(state_of(one), state_of(net)) for one in again],
         }
         # Last, since it may spoil the model.
