@@ -1,5 +1,6 @@
-"""From the name of an exercise to what its file does on two hosts."""
+"""From the name of an exercise to what its file does on the hosts."""
 
+import ast
 import difflib
 import errno
 import os
@@ -13,6 +14,8 @@ from distlab.launch import RunFailed, run
 from distlab.runs import WORKSPACE
 
 HERE = Path(__file__).resolve().parent
+# Where an exercise runs, unless its requirements say otherwise: HOSTS = "node1:1".
+TWO_HOSTS = "node1:2,node2:2"
 # Agents that start cold on a busy machine, and the end of a job that stands still.
 START_SECONDS = 90.0
 
@@ -36,6 +39,14 @@ def _find(exercise: str, file: str | os.PathLike | None) -> Path:
     )
 
 
+def _hosts_of(exercise: str) -> str:
+    # Read, not imported: only the engine may load requirements, whose marks it knows.
+    for line in ast.parse((HERE / "requirements" / f"{exercise}.py").read_bytes()).body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "HOSTS":
+            return ast.literal_eval(line.value)
+    return TWO_HOSTS
+
+
 def _shown(path: Path) -> str:
     # The same on every machine, wherever the workspace is.
     return path.relative_to(WORKSPACE).as_posix() if path.is_relative_to(WORKSPACE) else path.name
@@ -56,14 +67,14 @@ def _syntax(path: Path) -> str | None:
 def check(
     exercise: str,
     file: str | os.PathLike | None = None,
-    hosts: str = "node1:2,node2:2",
+    hosts: str | None = None,
     timeout: float = 20.0,
 ) -> CheckResult:
-    """Run an exercise on two hosts, print what holds, and name the first mistake in one sentence.
+    """Run an exercise on its hosts, print what holds, and name the first mistake in one sentence.
 
     Args:
         file: yours, if it is not exercises/NAME.py.
-        hosts: where; at least two ranks.
+        hosts: where; by default two hosts of two ranks each, or what the exercise needs.
         timeout: seconds that the functions of the file may take, once they run.
 
     Raises:
@@ -72,8 +83,9 @@ def check(
         HostsError, HostError: the hosts cannot be used.
     """
     path = _find(exercise, file)
-    where = parse(hosts)
-    if sum(host.slots for host in where) < 2:
+    own = _hosts_of(exercise)
+    where = parse(hosts or own)
+    if sum(host.slots for host in where) < 2 <= sum(host.slots for host in parse(own)):
         raise HostsError(f"hosts {hosts!r} have one slot: ranks can only be compared when there are two or more")
     unreadable = _syntax(path)
     if unreadable:

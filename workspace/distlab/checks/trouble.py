@@ -27,8 +27,9 @@ def explain(result: RunResult, file: str) -> str:
     raised = sorted(result.records("raised"), key=lambda record: record["time"])
     own = [record for record in raised if not _innocent(record)]
     if own:
-        everyone = len(own) == len(hosts)
-        return _say_raised(own[0], file, "every rank" if everyone else f"rank {own[0]['rank']} on {own[0]['host']}")
+        everyone = "every rank" if len(hosts) > 1 else ""
+        one = f"rank {own[0]['rank']} on {own[0]['host']}"
+        return _say_raised(own[0], file, everyone if len(own) == len(hosts) else one)
     # When one rank dies, its host ends the others with SIGTERM. gloo aborts when sizes do not match.
     killed = {end.rank: -end.status for end in result.ranks if end.how == "killed" and end.status != -signal.SIGTERM}
     # A rank that stood still may lose its peer after it has told so.
@@ -51,6 +52,7 @@ def _innocent(record: dict) -> bool:
 
 def _say_raised(record: dict, file: str, who: str) -> str:
     where = f"{file}, line {record['line']}" if "line" in record else file
+    of = f", {who}" if who else ""
     # torch raises it too, for what a backend cannot do.
     if record["type"] == "NotImplementedError" and record.get("code", "").startswith("raise"):
         return f"{where}: {record['code']} is still to be replaced by your code"
@@ -59,7 +61,7 @@ def _say_raised(record: dict, file: str, who: str) -> str:
         message = message[:LONGEST].rsplit(" ", 1)[0] + " ..."
     hint = next((f"; {advice}" for part, advice in HINTS.items() if part in record["message"]), "")
     said = f"{record['type']}: {message}".rstrip(" .,:;!")
-    return f"{where}, {who}: {said}{hint}"
+    return f"{where}{of}: {said}{hint}"
 
 
 def _place(record: dict) -> str:
@@ -71,7 +73,7 @@ def _say_waiting(waiting: dict[int, dict], others: dict[int, str], file: str) ->
     if not others and len({_place(record) for record in waiting.values()}) == 1:
         record = next(iter(waiting.values()))
         seconds = f", after {record['seconds']:.0f} s" if "seconds" in record else ""
-        return f"{file}: every rank was still {_place(record)}{seconds}"
+        return f"{file}: {'every rank' if len(waiting) > 1 else 'it'} was still {_place(record)}{seconds}"
     groups: dict[str, list[int]] = {}
     for rank, record in sorted(waiting.items()):
         groups.setdefault(f"waited {_place(record)}", []).append(rank)

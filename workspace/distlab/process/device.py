@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 
 CPU_SEAT = "cpu"
+# More replicas on one device show nothing new.
+FEWEST_REPLICAS, MOST_REPLICAS_OF_A_DEVICE = 2, 4
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,22 @@ def place(choice: Choice, local_rank: int) -> torch.device:
     device = torch.device("cuda", gpu_index(local_rank, torch.cuda.device_count()))
     torch.cuda.set_device(device)
     return device
+
+
+def spread(main: torch.device, count: int | None = None) -> list[torch.device]:
+    """Devices for the replicas of one process, the main one first.
+
+    Different GPUs when this process sees two or more, else the main device again and again: a
+    share of the cores for each replica, or a single GPU for all.
+
+    Args:
+        count: how many; by default all GPUs, or a replica for each core, from 2 to 4.
+    """
+    gpus = torch.cuda.device_count() if main.type == "cuda" else 0
+    if gpus >= (count or FEWEST_REPLICAS):
+        others = [torch.device("cuda", index) for index in range(gpus) if index != main.index]
+        return [main, *others][:count]
+    if count is None:
+        cores = torch.get_num_threads() if main.type == "cpu" else 0
+        count = min(max(FEWEST_REPLICAS, cores), MOST_REPLICAS_OF_A_DEVICE)
+    return [main] * count

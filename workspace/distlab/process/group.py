@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from distlab.process import ending
-from distlab.process.device import choose, place, seat
+from distlab.process.device import choose, place, seat, spread
 from distlab.process.environment import Placement, read_placement, read_seconds
 from distlab.process.meeting import gather_cards, open_store
 from distlab.process.share import keep_freed_memory, use_own_cores
@@ -34,6 +34,10 @@ class Rank(Placement):
     def is_main(self) -> bool:
         """True on rank 0 alone: the one that prints and writes shared files."""
         return self.rank == 0
+
+    def devices(self, count: int | None = None) -> list[torch.device]:
+        """Devices for replicas in this one process: GPUs, or the main device once for each."""
+        return spread(self.device, count)
 
     def print(self, *values: object) -> None:
         """Print from rank 0 only."""

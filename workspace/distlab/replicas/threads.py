@@ -1,0 +1,102 @@
+"""A thread for each replica: forward, where Python starts them, and backward, where autograd would."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+def in_threads(work: Callable[[int], object], devices: Sequence[torch.device]) -> list:
+    """What `work(number)` returns for each device, each called in a thread of its own.
+
+    Threads compute as their caller would: with or without gradients, with or without autocast.
+
+    Raises:
+        Exception: what the first of them raised, with a note that says where.
+    """
+    results: list = [None] * len(devices)
+    failures: list[BaseException | None] = [None] * len(devices)
+    grad = torch.is_grad_enabled()
+    casts = {kind: (torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in ("cpu", "cuda")}
+
+    def worker(number: int) -> None:
+        kind = devices[number].type
+        try:
+            with torch.set_grad_enabled(grad), torch.autocast(kind, *casts[kind]):
+                results[number] = work(number)
+        except BaseException as error:
+            error.add_note(f"in replica {number} of {len(devices)}, on {devices[number]}")
+            failures[number] = error
+
+    with _cores_divided(len(devices)):
+        threads = [threading.Thread(target=worker, args=[number]) for number in range(len(devices))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    for error in failures:
+        if error is not None:
+            raise error
+    return results
+
+
+@contextmanager
+def _cores_divided(parts: int) -> Iterator[None]:
+    # New threads compute with as many cores as set here. Undivided, each would use all of them and
+    # they would spend their time on waiting for each other.
+    cores = torch.get_num_threads()
+    torch.set_num_threads(max(1, cores // parts))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(cores)
+
+
+def backward_in_threads(
+    outputs: Sequence[Tensor], replicas: Sequence, inputs: Sequence, kwargs: Sequence, devices: Sequence
+) -> list[Tensor]:
+    """The same outputs, whose backward pass runs a thread for each replica.
+
+    Autograd has a thread for each GPU, but a single one for the CPU, in which all replicas would
+    wait for each other.
+
+    Raises:
+        TypeError: a replica returned something else than a tensor.
+    """
+    for output in outputs:
+        if not isinstance(output, Tensor):
+            raise TypeError(f"the stand-in joins tensors, and the model returned a {type(output).__name__}")
+    if not any(output.requires_grad for output in outputs):
+        return list(outputs)
+    starts = [_starts(*one) for one in zip(replicas, inputs, kwargs, strict=True)]
+    return list(_Backward.apply(outputs, starts, devices, *(tensor for one in starts for tensor in one)))
+
+
+def _starts(replica: nn.Module, inputs: tuple, kwargs: dict) -> list[Tensor]:
+    """Where the graph of one replica begins: its copies of the weights, and its inputs."""
+    held = [value for layer in replica.modules() for value in (vars(layer) | layer._buffers).values()]
+    return [one for one in (*held, *inputs, *kwargs.values()) if isinstance(one, Tensor) and one.requires_grad]
+
+
+class _Backward(torch.autograd.Function):
+    """One node of the graph, in the place of all replicas' graphs: its backward runs them side by side."""
+
+    @staticmethod
+    def forward(ctx, outputs: list, starts: list, devices: Sequence, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.graphs = outputs, starts, devices
+        return tuple(output.detach() for output in outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, *gradients: Tensor) -> tuple:
+        outputs, starts, devices = ctx.graphs
+
+        def run(number: int) -> Sequence[Tensor | None]:
+            if not starts[number]:
+                return ()
+            return torch.autograd.grad(outputs[number], starts[number], gradients[number], allow_unused=True)
+
+        found = in_threads(run, devices)
+        return None, None, None, *(gradient for one in found for gradient in one)
