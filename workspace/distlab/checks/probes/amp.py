@@ -227,9 +227,9 @@ def overflowed(step: Step) -> bool:
     return step.raw is not None and not bool(step.raw.isfinite().all())
 
 
-def zeros(gradient: Tensor | None) -> float | None:
-    """Share of a gradient's elements that are exactly 0."""
-    return None if gradient is None else float((gradient == 0).float().mean())
+def vanished(raw: Tensor | None, right: Tensor) -> float | None:
+    """Share of all gradients that are 0, though in float32 they are not."""
+    return None if raw is None else float(((raw == 0) & (right != 0)).float().mean())
 
 
 def seen(step: Step, after: Tensor, truth: Float32, max_norm: float) -> dict:
@@ -246,8 +246,7 @@ def seen(step: Step, after: Tensor, truth: Float32, max_norm: float) -> dict:
         "stale": step.stale,
         "scale": step.scale,
         "overflowed": overflowed(step),
-        "zeros": zeros(step.raw),
-        "zeros_float32": zeros(right),
+        "vanished": vanished(step.raw, right),
         "taken": len(step.taken),
         "norm": None if taken is None else float(taken.norm()),
         "norm_float32": float(right.norm()),
