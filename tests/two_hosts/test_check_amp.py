@@ -129,7 +129,7 @@ MISTAKES = {
     "step without update": (
         [(UPDATE, "")],
         "runs",
-        "every rank: RuntimeError: unscale_() is being called after step(); scaler.update() ends each step",
+        "RuntimeError: unscale_() is being called after step(); scaler.update() ends each step",
     ),
     "step without unscale and update": (
         [(UPDATE, ""), (UNSCALE, "")],
@@ -327,7 +327,7 @@ def no_number(job: Job) -> None:
 
 
 def never_called(job: Job) -> None:
-    job.result.last("trained")[0]["first"].update(steps=[], losses=[], samples=[])
+    job.result.last("trained")[0]["resumed"]["steps"] = []
 
 
 def no_backward(job: Job) -> None:
@@ -340,8 +340,8 @@ def unclear(job: Job) -> None:
 
 
 ALTERED = {
-    no_number: ("loss", "train returned NoneType, but the mean loss of a sample in the last epoch is *"),
-    never_called: ("weights", "the model was never called, so it was not trained"),
+    no_number: ("loss", "train returned NoneType, but the mean loss of a sample in the last epoch is "),
+    never_called: ("runs", "the model was never called after resuming, so it was not trained"),
     no_backward: ("scales", "step 1 did not go backward from the loss"),
     unclear: (
         "clips",
