@@ -313,7 +313,7 @@ def test_planted_mistake_is_named_first(mistake, tmp_path):
 def test_line_of_a_missing_update_is_named(tmp_path):
     file = edited(tmp_path, (UPDATE, ""))
     result = check("amp", file=file)
-    assert_says(result.mistakes[0], f"mine.py, line {line_of(file, 'scaler.unscale_')}, ")
+    assert_says(result.mistakes[0], f"mine.py, line {line_of(file, 'scaler.unscale_')}")
 
 
 def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path):
