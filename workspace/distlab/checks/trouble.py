@@ -16,6 +16,12 @@ HINTS = {
     "initialize the default process group twice": "one dist.init_process_group() is enough",
     "has no attribute 'set_epoch'": "set_epoch belongs to the DistributedSampler",
     "does not require grad": "frozen parameters have no gradient",
+    "step() has already been called since the last update()": "scaler.update() ends each step",
+    "unscale_() is being called after step()": "scaler.update() ends each step",
+    "unscale_() has already been called on this optimizer": "unscale once, and scaler.update() ends each step",
+    "Attempting to unscale FP16 gradients": "leave the model in float32, autocast computes with a copy",
+    "KeyError: 'scaler'": "the checkpoint has no such key, so save scaler.state_dict() as well",
+    "to have 3 channels, but got": "channels_last is about strides, the shape stays (N, C, H, W)",
 }
 
 
@@ -56,10 +62,11 @@ def _say_raised(record: dict, file: str, who: str) -> str:
     # torch raises it too, for what a backend cannot do.
     if record["type"] == "NotImplementedError" and record.get("code", "").startswith("raise"):
         return f"{where}: {record['code']} is still to be replaced by your code"
+    whole = f"{record['type']}: {record['message']}"
     message = _first_line(record["message"])
     if len(message) > LONGEST:
         message = message[:LONGEST].rsplit(" ", 1)[0] + " ..."
-    hint = next((f"; {advice}" for part, advice in HINTS.items() if part in record["message"]), "")
+    hint = next((f"; {advice}" for part, advice in HINTS.items() if part in whole), "")
     said = f"{record['type']}: {message}".rstrip(" .,:;!")
     return f"{where}{of}: {said}{hint}"
 
