@@ -35,7 +35,14 @@ class Lesson:
 LESSONS = (
     Lesson("Start_Here.ipynb", "Start here", 10, 2, "the hosts, the course, the first run on four ranks"),
     Lesson("01_data_parallel.ipynb", "DataParallel", 35, 2, "one process, several devices, and why it stops scaling"),
-    Lesson("02_message_passing.ipynb", "Message passing", 60, 4, "ranks, send and receive, collectives, a ring"),
+    Lesson(
+        "02_message_passing.ipynb",
+        "Message passing",
+        60,
+        4,
+        "ranks, send and receive, collectives, a ring",
+        ("ipyparallel", "mpi4py"),
+    ),
     Lesson(
         "03_distributed_data_parallel.ipynb",
         "Distributed data parallel",
