@@ -7,6 +7,7 @@ from pathlib import Path
 import leftovers
 import pytest
 from distlab.hosts import parse
+from kernel import Notebook
 from running import TWO_BY_TWO, MarkedSession, Runner
 
 
@@ -55,3 +56,13 @@ def mark(tmp_path, monkeypatch, temporary):
     name = uuid.uuid4().hex
     yield name
     leftovers.assert_nothing_left(name, 0.1)
+
+
+@pytest.fixture
+def notebook(mark):
+    """A kernel of the test's own; nothing that it started outlives it."""
+    one = Notebook(mark)
+    yield one
+    one.client.stop_channels()
+    one.manager.shutdown_kernel(now=True)
+    leftovers.assert_nothing_left(mark, 5.0)

@@ -4,8 +4,7 @@ import time
 
 import leftovers
 import pytest
-from jupyter_client.manager import start_new_kernel
-from running import SCRIPTS, marked_environment
+from running import SCRIPTS
 
 pytestmark = pytest.mark.timeout(120)
 HOSTS = '"node1:1,node2:1"'
@@ -14,45 +13,6 @@ WHO = f"print('ok', run({str(SCRIPTS / 'who.py')!r}, hosts={HOSTS}, quiet=True).
 SLEEP = (
     f"run({str(SCRIPTS / 'misbehave.py')!r}, 'hang', '--who', '0', '1', '--at', 'bare', '--deaf', '1', hosts={HOSTS})"
 )
-
-
-class Notebook:
-    """One kernel, and what its cells said."""
-
-    def __init__(self, mark: str) -> None:
-        self.manager, self.client = start_new_kernel(kernel_name="python3", env=marked_environment(mark))
-
-    def start(self, code: str) -> str:
-        return self.client.execute(code)
-
-    def outputs(self, cell: str, until: str, seconds: float) -> dict:
-        """Messages of a cell up to its end, or up to a stream that holds `until`."""
-        said = {"stream": "", "error": "", "shown": ""}
-        limit = time.monotonic() + seconds
-        while True:
-            message = self.client.get_iopub_msg(timeout=max(0.1, limit - time.monotonic()))
-            if message["parent_header"].get("msg_id") != cell:
-                continue
-            content = message["content"]
-            if message["msg_type"] == "stream":
-                said["stream"] += content["text"]
-            elif message["msg_type"] == "error":
-                said["error"], said["shown"] = content["ename"], "\n".join(content["traceback"])
-            ended = message["msg_type"] == "status" and content["execution_state"] == "idle"
-            if ended or (until and said["stream"].count(until) >= 2):
-                return said
-
-    def run(self, code: str, seconds: float = 60) -> dict:
-        return self.outputs(self.start(code), "", seconds)
-
-
-@pytest.fixture
-def notebook(mark):
-    one = Notebook(mark)
-    yield one
-    one.client.stop_channels()
-    one.manager.shutdown_kernel(now=True)
-    leftovers.assert_nothing_left(mark, 5.0)
 
 
 def test_a_notebook(notebook, mark):

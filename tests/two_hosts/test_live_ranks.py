@@ -15,7 +15,6 @@ from distlab.ranks.cell import CellFailed, run_cell
 from distlab.ranks.live import LiveRanks, RanksError
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from test_kernel import Notebook
 
 pytestmark = pytest.mark.timeout(150)
 HOSTS = "node1:2,node2:2"
@@ -203,15 +202,6 @@ def test_the_controller_listens_on_loopback_alone(own, mark):
     sockets = [one for pid in leftovers.marked(mark) for one in psutil.Process(pid).net_connections("inet")]
     addresses = [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
     assert len(addresses) > 5 and {one.split(".")[0] for one in addresses} == {"127"}
-
-
-@pytest.fixture
-def notebook(mark):
-    one = Notebook(mark)
-    yield one
-    one.client.stop_channels()
-    one.manager.shutdown_kernel(now=True)
-    leftovers.assert_nothing_left(mark, 5.0)
 
 
 def test_a_notebook_with_live_ranks(notebook, mark):
