@@ -96,6 +96,28 @@ def test_a_weight_used_by_one_replica_only_has_its_gradient():
     assert (net.used.grad.item(), net.other.grad.item()) == (1.0, -3.0)
 
 
+def test_a_replica_whose_output_depends_on_no_weight():
+    class Passing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return x * self.weight if x[0, 0] > 0 else x
+
+    net = Passing()
+    replicas.wrap(net, [CPU] * 2)(torch.tensor([[5.0], [-3.0]])).sum().backward()
+    assert net.weight.grad.item() == 5
+
+
+def test_an_argument_for_all_in_front_of_a_small_batch():
+    class Times(nn.Module):
+        def forward(self, factor, x):
+            return factor * x
+
+    assert replicas.wrap(Times(), [CPU] * 4)(3, x=torch.ones(2)).tolist() == [3, 3]
+
+
 def test_a_model_without_weights_and_one_that_is_frozen():
     x = torch.randn(5, 3)
     torch.testing.assert_close(replicas.wrap(nn.ReLU(), [CPU] * 2)(x), x.relu())

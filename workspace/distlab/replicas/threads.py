@@ -94,8 +94,8 @@ class _Backward(torch.autograd.Function):
         outputs, starts, devices = ctx.graphs
 
         def run(number: int) -> Sequence[Tensor | None]:
-            if not starts[number]:
-                return ()
+            if not (starts[number] and outputs[number].requires_grad):
+                return [None] * len(starts[number])
             return torch.autograd.grad(outputs[number], starts[number], gradients[number], allow_unused=True)
 
         found = in_threads(run, devices)
