@@ -16,7 +16,7 @@ from distlab.process.sent import tcp_bytes_sent
 
 EMPTY = -1
 # In each place four numbers of three bits, none twice, whose product stays short.
-SMALL = ((3, 1, 6), (5, 5, 4), (6, 3, 5), (7, 7, 7))
+SMALL = ((3, 1, 6), (1, 5, 4), (7, 3, 2), (5, 2, 5))
 REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 BITWISE = ("BAND", "BOR", "BXOR")
 MESSAGE = 4_000_000
@@ -28,17 +28,24 @@ class Collectives:
 
     ROOT = 0
 
-    def __init__(self, me: process.Rank, part: int) -> None:
+    def __init__(
+        self,
+        me: process.Rank,
+        part: int,
+        device: torch.device | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
         self.me, self.part = me, part
         self.size = part * me.world_size
+        self.device, self.group = device or me.device, group
 
     def own(self, length: int) -> Tensor:
         """This rank's numbers."""
-        return 10.0 * self.me.rank + torch.arange(length, dtype=torch.float32, device=self.me.device) % 10
+        return 10.0 * self.me.rank + torch.arange(length, dtype=torch.float32, device=self.device) % 10
 
     def empty(self, length: int) -> Tensor:
         """A place for numbers to come."""
-        return torch.full((length,), float(EMPTY), device=self.me.device)
+        return torch.full((length,), float(EMPTY), device=self.device)
 
     def places(self) -> list[Tensor]:
         """A place for a part of every rank."""
@@ -57,52 +64,52 @@ class Collectives:
         """The root's vector comes to all."""
         vector = self.own(self.size) if self.is_root else self.empty(self.size)
         before = vector.clone()
-        dist.broadcast(vector, self.ROOT)
+        dist.broadcast(vector, self.ROOT, group=self.group)
         return before, vector
 
     def scatter(self) -> tuple[Tensor, Tensor]:
         """Each rank gets one part of the root's vector."""
         vector = self.own(self.size)
         mine = self.empty(self.part)
-        dist.scatter(mine, self.parts(vector) if self.is_root else None, self.ROOT)
+        dist.scatter(mine, self.parts(vector) if self.is_root else None, self.ROOT, group=self.group)
         return vector if self.is_root else self.empty(0), mine
 
     def gather(self) -> tuple[Tensor, Tensor]:
         """The root gets a part of each rank."""
         mine, places = self.own(self.part), self.places()
-        dist.gather(mine, places if self.is_root else None, self.ROOT)
+        dist.gather(mine, places if self.is_root else None, self.ROOT, group=self.group)
         return mine, torch.cat(places) if self.is_root else self.empty(0)
 
     def reduce(self) -> tuple[Tensor, Tensor]:
         """The root gets the sum of all vectors. What the others hold afterwards is nobody's business."""
         vector = self.own(self.size)
         before = vector.clone()
-        dist.reduce(vector, self.ROOT)
+        dist.reduce(vector, self.ROOT, group=self.group)
         return before, vector if self.is_root else self.empty(0)
 
     def all_gather(self) -> tuple[Tensor, Tensor]:
         """Everybody gets a part of each rank."""
         mine, places = self.own(self.part), self.places()
-        dist.all_gather(places, mine)
+        dist.all_gather(places, mine, group=self.group)
         return mine, torch.cat(places)
 
     def all_reduce(self) -> tuple[Tensor, Tensor]:
         """Everybody gets the sum of all vectors."""
         vector = self.own(self.size)
         before = vector.clone()
-        dist.all_reduce(vector)
+        dist.all_reduce(vector, group=self.group)
         return before, vector
 
     def reduce_scatter(self) -> tuple[Tensor, Tensor]:
         """Each rank gets one part of the sum of all vectors."""
         vector, mine = self.own(self.size), self.empty(self.part)
-        dist.reduce_scatter(mine, self.parts(vector))
+        dist.reduce_scatter(mine, self.parts(vector), group=self.group)
         return vector, mine
 
     def all_to_all(self) -> tuple[Tensor, Tensor]:
         """Each rank gives each other one part, and gets one of each."""
         vector, places = self.own(self.size), self.places()
-        dist.all_to_all(places, self.parts(vector))
+        dist.all_to_all(places, self.parts(vector), group=self.group)
         return vector, torch.cat(places)
 
 

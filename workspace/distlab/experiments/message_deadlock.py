@@ -18,15 +18,15 @@ class Talker:
     def __init__(self, me: process.Rank) -> None:
         self.me = me
         self.left, self.right = (me.rank - 1) % me.world_size, (me.rank + 1) % me.world_size
-        self.mine = torch.tensor([10.0 * me.rank], device=me.device)
+        self.mine = torch.tensor([10.0 * me.rank], device=me.message_device)
         self.box = torch.full_like(self.mine, -1)
 
     def _call(self, does: str, peers: list[int], call: Callable[[], object]) -> None:
         report.log(self.me, "waits", does=does, peers=peers)
         call()
-        if self.me.device.type == "cuda":
+        if self.mine.device.type == "cuda":
             # NCCL's calls return at once; the device is what waits.
-            torch.cuda.synchronize(self.me.device)
+            torch.cuda.synchronize(self.mine.device)
         report.log(self.me, "served", does=does, peers=peers)
 
     def send(self) -> None:

@@ -39,6 +39,11 @@ class Rank(Placement):
         """Devices for replicas in this one process: GPUs, or the main device once for each."""
         return spread(self.device, count)
 
+    @property
+    def message_device(self) -> torch.device:
+        """Where a tensor must be for a message from one rank to another: gloo sends from the CPU alone."""
+        return self.device if self.backend == "nccl" else torch.device("cpu")
+
     def print(self, *values: object) -> None:
         """Print from rank 0 only."""
         if self.is_main:
