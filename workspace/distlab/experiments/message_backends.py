@@ -23,11 +23,17 @@ def pair(one: Collectives) -> None:
 
 
 def from_anyone(one: Collectives) -> None:
-    """Rank 0 takes whatever comes, from rank 1."""
-    if one.me.rank == 0:
-        dist.recv(one.own(1), None, group=one.group)
-    elif one.me.rank == 1:
-        dist.send(one.own(1), 0, group=one.group)
+    """Rank 0 takes whatever comes, from rank 1, who sends only when rank 0 may take so."""
+    pending: list[dist.Work] = []
+    taker, box = one.me.rank == 0, one.own(1)
+    refused = attempt(lambda: pending.append(dist.irecv(box, None, group=one.group))) if taker else None
+    refused = all_refused(refused)
+    if refused:
+        raise RuntimeError(refused)
+    if one.me.rank == 1:
+        dist.send(box, 0, group=one.group)
+    for work in pending:
+        work.wait()
 
 
 def operations(one: Collectives) -> dict[str, Callable[[], object]]:

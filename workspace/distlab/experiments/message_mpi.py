@@ -4,13 +4,16 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import distlab
 from distlab import process, report
+from distlab.parent import end_with_parent
 
 SCRIPT = Path(distlab.__file__).parent / "scripts" / "ring_mpi.py"
 # Variables that tell a rank of torchrun, or of another mpirun, who it is.
@@ -55,16 +58,24 @@ def main() -> None:
     args = parser.parse_args()
     with process.alone() as me:
         out = Path(process.run_folder()) / "mpi.json"
-        command = mpirun_command(args.ranks, SCRIPT, "--out", str(out))
+        command = mpirun_command(args.ranks, SCRIPT, str(out))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         start = time.perf_counter()
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=args.timeout)
+        done = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=args.timeout,
+            # mpirun ends its own ranks when it is asked to end; killed, it could not.
+            preexec_fn=partial(end_with_parent, signal.SIGTERM, os.getpid()),
+        )
         seconds = time.perf_counter() - start
         print(done.stdout, end="", flush=True)
         if done.returncode:
             raise SystemExit(f"mpirun ended with status {done.returncode}: {done.stderr.strip()[-800:]}")
-        for rank, (held, checked) in enumerate(json.loads(out.read_text())):
-            report.log(me, "mpi", mpi_rank=rank, held=held, checked=checked)
+        for rank, held in enumerate(json.loads(out.read_text())):
+            report.log(me, "mpi", mpi_rank=rank, held=held)
         report.log(me, "mpirun", command=command, shown=shown(command), seconds=seconds)
 
 

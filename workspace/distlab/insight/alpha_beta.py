@@ -3,7 +3,6 @@
 The model is Hockney's: The communication challenge for MPP, Parallel Computing 20 (1994).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -129,16 +128,10 @@ def picture(
     guide_lines(axes, "both")
     least, most = min(sizes) / 2, max(sizes) * 2
     curve = np.geomspace(least, most, 200)
-    axes.axhline(line.alpha * 1e3, color=SOFT, linestyle=":", linewidth=1.2, label=f"alpha: {words_of_time(line.alpha)}")
-    axes.plot(
-        curve,
-        curve / line.beta * 1e3,
-        color=SOFT,
-        linestyle="--",
-        linewidth=1.2,
-        label=f"size / beta, {line.beta / 1e9:.3g} GB/s",
-    )
-    axes.plot(curve, [line.seconds(size) * 1e3 for size in curve], color=INK, linewidth=1.6, label="alpha + size / beta")
+    latency, bandwidth = f"alpha: {words_of_time(line.alpha)}", f"size / beta, {line.beta / 1e9:.3g} GB/s"
+    axes.axhline(1e3 * line.alpha, color=SOFT, linestyle=":", linewidth=1.2, label=latency)
+    axes.plot(curve, 1e3 * curve / line.beta, "--", color=SOFT, linewidth=1.2, label=bandwidth)
+    axes.plot(curve, 1e3 * line.seconds(curve), color=INK, linewidth=1.6, label="alpha + size / beta")
     axes.plot(sizes, [1e3 * one for one in seconds], "o", color=RANKS[0], mec=INK, ms=7, label="measured")
     if held_out:
         point = held_out[0], 1e3 * held_out[1]
@@ -146,7 +139,8 @@ def picture(
     if least < half < most:
         axes.axvline(half, color=RANKS[1], linewidth=1)
         words = f" half the bandwidth\n at {words_of_size(half)}"
-        axes.annotate(words, (half, 0.02), xycoords=("data", "axes fraction"), fontsize=8.5, color=RANKS[1], va="bottom")
+        place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+        axes.annotate(words, (half, 0.02), fontsize=8.5, color=RANKS[1], **place)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(least, most)

@@ -33,10 +33,10 @@ def table(records: list[dict]) -> list[dict]:
     ]
 
 
-def refused(records: list[dict], backend: str) -> list[str]:
-    """The operations that a backend refuses on some device on which it works at all."""
-    mine = [one for one in records if one["event"] == "operation" and one["backend"] == backend]
-    return list(dict.fromkeys(one["name"] for one in mine if one["refused"]))
+def refused(records: list[dict], backend: str, device: str) -> list[str]:
+    """The operations that a backend refuses with tensors of a device."""
+    mine = [one for one in records if one["event"] == "operation" and one["refused"]]
+    return [one["name"] for one in mine if (one["backend"], one["device"]) == (backend, device)]
 
 
 def _short(text: str) -> str:

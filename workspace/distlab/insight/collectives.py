@@ -84,7 +84,8 @@ def cell(axes: Axes, x: float, y: float, value: float, origin: int | str, ranks:
 
 
 def _arrow(axes: Axes, start: float, end: float, y: float) -> None:
-    axes.add_patch(FancyArrowPatch((start, y), (end, y), arrowstyle="-|>", mutation_scale=13, color=SOFT, linewidth=1.4))
+    shape = {"arrowstyle": "-|>", "mutation_scale": 13, "color": SOFT, "linewidth": 1.4}
+    axes.add_patch(FancyArrowPatch((start, y), (end, y), **shape))
 
 
 def _panel(axes: Axes, name: str, before: list[list[float]], after: list[list[float]]) -> None:
