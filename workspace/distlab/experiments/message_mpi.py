@@ -51,6 +51,27 @@ def shown(command: list[str]) -> str:
     return shlex.join(words)
 
 
+def run_to_its_end(command: list[str], seconds: float) -> str:
+    """Run mpirun and return what its ranks print.
+
+    Raises:
+        SystemExit: it failed, or did not end in time and was ended.
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
+    # Asked to end, mpirun ends its ranks first; killed, it could not.
+    with_parent = partial(end_with_parent, signal.SIGTERM, os.getpid())
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, preexec_fn=with_parent, **pipes) as mpirun:
+        try:
+            said, errors = mpirun.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            mpirun.terminate()
+            raise SystemExit(f"mpirun did not end within {seconds:g} s and was ended") from None
+    if mpirun.returncode:
+        raise SystemExit(f"mpirun ended with status {mpirun.returncode}: {errors.strip()[-800:]}")
+    return said
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=4)
@@ -59,21 +80,9 @@ def main() -> None:
     with process.alone() as me:
         out = Path(process.run_folder()) / "mpi.json"
         command = mpirun_command(args.ranks, SCRIPT, str(out))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         start = time.perf_counter()
-        done = subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=args.timeout,
-            # mpirun ends its own ranks when it is asked to end; killed, it could not.
-            preexec_fn=partial(end_with_parent, signal.SIGTERM, os.getpid()),
-        )
+        print(run_to_its_end(command, args.timeout), end="", flush=True)
         seconds = time.perf_counter() - start
-        print(done.stdout, end="", flush=True)
-        if done.returncode:
-            raise SystemExit(f"mpirun ended with status {done.returncode}: {done.stderr.strip()[-800:]}")
         for rank, held in enumerate(json.loads(out.read_text())):
             report.log(me, "mpi", mpi_rank=rank, held=held)
         report.log(me, "mpirun", command=command, shown=shown(command), seconds=seconds)
