@@ -115,16 +115,18 @@ def _panel(axes: Axes, name: str, before: list[list[float]], after: list[list[fl
 
 
 def _say(name: str, before: list[list[float]], after: list[list[float]]) -> str:
-    kinds = []
+    """What ranks hold afterwards; ranks that hold the same kind of thing are named together."""
+    holders: dict[str, list[int]] = {}
     for rank, values in enumerate(after):
-        whose = origins(before, values)
-        if name in REDUCING and values:
-            kinds.append(f"rank {rank} has {len(values)} sums")
-        elif values:
-            kinds.append(f"rank {rank} has {len(values)} numbers of {_from(whose)}")
-        else:
-            kinds.append(f"rank {rank} has nothing new")
-    return f"{name}: {', '.join(kinds)}"
+        what = "sums" if name in REDUCING else f"numbers of {_from(origins(before, values))}"
+        holders.setdefault(f"{len(values)} {what}" if values else "nothing new", []).append(rank)
+    kinds = [f"{_ranks(ranks)} with {what}" for what, ranks in holders.items()]
+    return f"{name} leaves {', '.join(kinds)}"
+
+
+def _ranks(ranks: list[int]) -> str:
+    *front, last = map(str, ranks)
+    return f"ranks {', '.join(front)} and {last}" if front else f"rank {last}"
 
 
 def _from(whose: list[int | str]) -> str:

@@ -111,7 +111,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], wor
     # Outside the bow, where no other arrow runs.
     middle = [(a + b) / 2 for a, b in zip(start, end, strict=True)]
     far = math.hypot(*middle) or 1.0
-    x, y = (part * (1 + 0.34 / far) for part in middle)
+    x, y = (part * (1 + 0.24 / far) for part in middle)
     axes.text(x, y, words, ha="center", va="center", fontsize=9, color=INK)
 
 
