@@ -46,8 +46,8 @@ def timed(me: process.Rank, call: Callable[[], object], repeats: int) -> tuple[f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bytes", type=int, default=8_000_000, help="of the tensor that each rank gives")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--bytes", type=int, default=4_000_000, help="of the tensor that each rank gives")
+    parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     with process.group() as me:
         mine = torch.full((args.bytes // 4,), float(me.rank), device=me.device)
