@@ -100,7 +100,7 @@ def test_commands_are_wrapped_but_not_broken():
 
 
 def test_importing_it_leaves_torch_alone():
-    code = "import sys, distlab.lesson; print('torch' in sys.modules)"
+    code = "import sys, distlab.lesson, distlab.ranks.cell; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
 

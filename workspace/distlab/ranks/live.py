@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import os
 import shutil
 import threading
 import time
@@ -15,7 +16,6 @@ from ipyparallel import AsyncResult, Client, DirectView
 
 from distlab.hosts import Finding, Host, find, parse
 from distlab.launch import RunFailed, Session, run
-from distlab.process.environment import read_seconds
 from distlab.ranks.controller import CLIENT, read_connection
 from distlab.ranks.remote import describe, evaluate
 from distlab.runs import make_folder, runs_root
@@ -90,7 +90,8 @@ class LiveRanks:
         self.close()
 
     def _run(self) -> None:
-        seconds = read_seconds("DISTLAB_COLLECTIVE_TIMEOUT", COLLECTIVE_SECONDS)
+        # Ranks read it and say what is wrong with it; to read it here would bring torch into the notebook.
+        seconds = os.environ.get("DISTLAB_COLLECTIVE_TIMEOUT") or COLLECTIVE_SECONDS
         try:
             run(
                 ENGINE,
