@@ -112,6 +112,8 @@ def test_a_sum_has_a_stripe_of_every_rank_and_an_empty_place_has_none():
 
 def test_a_number_of_nobody_is_shown_as_nobodys():
     assert collectives.origins([[0, 1], [10, 11]], [7, 1]) == ["nowhere", 0]
+    # A place that was empty before is nobody's, too.
+    assert collectives.origins([[0], [collectives.EMPTY]], [collectives.EMPTY, 0]) == ["nowhere", 0]
 
 
 def test_a_collective_without_records_is_said():
