@@ -58,7 +58,7 @@ def origins(before: list[list[float]], values: Sequence[float]) -> list[int | st
     [1, 'sum', 'nowhere', 'nowhere']
     """
     owner = {value: rank for rank, row in enumerate(before) for value in row if value != EMPTY}
-    sums = {sum(column) for column in zip(*before, strict=False)}
+    sums = {sum(column) for column in zip(*before, strict=False) if EMPTY not in column}
     return [owner.get(value, "sum" if value in sums else "nowhere") for value in values]
 
 
