@@ -1,5 +1,7 @@
 """The list of lessons and the courses made of it."""
 
+import re
+
 import pytest
 from distlab import course
 
@@ -21,6 +23,12 @@ def test_a_longer_course_has_all_of_a_shorter_one_in_order():
 def test_a_course_that_there_is_not():
     with pytest.raises(course.CourseError, match="no course of 3 hours: choose 2, 4, 8"):
         course.syllabus(3)
+
+
+@pytest.mark.parametrize("lesson", [one for one in course.LESSONS if one.here], ids=lambda one: one.title)
+def test_a_notebook_says_the_minutes_of_the_list(lesson):
+    told = re.search(r"It takes(?:\*\*)? (\d+) minutes", lesson.path.read_text())
+    assert told and int(told[1]) == lesson.minutes
 
 
 def test_only_lessons_that_are_here_are_linked():

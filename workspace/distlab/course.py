@@ -38,7 +38,7 @@ LESSONS = (
     Lesson(
         "02_message_passing.ipynb",
         "Message passing",
-        60,
+        90,
         4,
         "ranks, send and receive, collectives, a ring",
         ("ipyparallel", "mpi4py"),
@@ -54,8 +54,8 @@ LESSONS = (
     Lesson(
         "05_mixed_precision_and_memory_format.ipynb",
         "Mixed precision and memory format",
-        50,
-        4,
+        60,
+        8,
         "fewer bits and a better layout, and when they pay",
     ),
     Lesson(
