@@ -11,7 +11,8 @@ WORKSPACE = ROOT / "workspace"
 NOT_COMPARED = {"nbval-ignore-output", "nbval-skip"}
 LEAST_COMPARED = 5
 SCREEN_LINES, SCREEN_COLUMNS = 45, 110
-CODE_LINES = 12
+# As many columns as JupyterLab shows of a cell in a window of 1,280 pixels.
+CODE_LINES, CODE_COLUMNS = 12, 107
 LESSON_CELLS = range(12, 26)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|work|tmp|Users|builds)/[\w.-]+")
@@ -115,6 +116,9 @@ def wrong_source(path: Path, notebook: dict) -> list[str]:
         source = "".join(cell["source"])
         if len(source.splitlines()) > CODE_LINES:
             wrong.append(f"{_name(cell)} has {len(source.splitlines())} lines, more than {CODE_LINES}")
+        wide = max(map(len, source.splitlines()))
+        if wide > CODE_COLUMNS:
+            wrong.append(f"{_name(cell)} has a line of {wide} columns; a reader would scroll sideways")
         if re.search(r"^\s*(%%writefile|!)", source, re.MULTILINE):
             wrong.append(f"{_name(cell)} uses %%writefile or !, which hide logic and swallow failures")
     for cell in notebook["cells"]:

@@ -83,9 +83,11 @@ def test_a_dead_link_and_a_long_cell_are_noticed(good):
     cell = next(cell for cell in good["cells"] if cell["cell_type"] == "markdown")
     cell["source"] += "\n[next](nowhere.ipynb)"
     policy.code_cells(good)[0]["source"] = "x = 1\n" * 20
+    policy.code_cells(good)[1]["source"] = "x" * 120
     wrong = policy.wrong_source(NOTEBOOKS[0], good)
     assert any("links to nowhere.ipynb" in one for one in wrong)
     assert any("has 20 lines" in one for one in wrong)
+    assert any("has a line of 120 columns" in one for one in wrong)
 
 
 def test_a_picture_without_words_is_noticed(good):
