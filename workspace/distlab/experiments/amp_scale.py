@@ -31,11 +31,11 @@ def flat(model: nn.Module) -> Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=48)
-    parser.add_argument("--bright-step", type=int, default=12, help="in this update, from 1 on ...")
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--bright-step", type=int, default=8, help="in this update, from 1 on ...")
     parser.add_argument("--bright-rank", type=int, default=2, help="... this rank has a batch far too bright")
-    parser.add_argument("--init-scale", type=float, default=2.0**16)
-    parser.add_argument("--growth-interval", type=int, default=6, help="good updates before the scale is doubled")
+    parser.add_argument("--init-scale", type=float, default=2.0**13)
+    parser.add_argument("--growth-interval", type=int, default=5, help="good updates before the scale is doubled")
     args = parser.parse_args()
     with process.group() as me:
         images = data.load(limit=64 * me.world_size * 16, me=me)

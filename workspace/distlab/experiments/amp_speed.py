@@ -115,10 +115,11 @@ def main() -> None:
         args.batch_size = args.batch_size or (256 if me.device.type == "cuda" else 8)
         dtype = process.amp_dtype(me)
         rows: dict[str, Row] = {}
+        left_out: dict[str, str] = {}
         for name, (_, _, compiled) in ROWS.items():
             why = no_compiler(me.device) if args.compile else "not asked for: --compile"
             if compiled and why:
-                report.log(me, "row", name=name, why_not=why)
+                left_out[name] = why
                 continue
             start = time.perf_counter()
             rows[name] = Row(me, name, args, dtype)
@@ -139,6 +140,8 @@ def main() -> None:
                 peak_bytes=row.peak_bytes(),
                 why_not=None,
             )
+        for name, why in left_out.items():
+            report.log(me, "row", name=name, why_not=why)
         report.log(
             me,
             "machine",

@@ -42,15 +42,13 @@ def picture(records: list[dict]) -> Picture:
     if left_out:
         at = [scales[step] for step in left_out]
         axes.plot(left_out, at, "X", color=INK, ms=9, label="update skipped, on all ranks")
-    drawn: set[int] = set()
-    for step, ranks in guilty.items():
-        for place, rank in enumerate(ranks):
-            its, label = look(rank), None if rank in drawn else f"rank {rank}'s own gradients overflowed"
-            drawn.add(rank)
-            height = scales[step] + 0.42 + 0.32 * place
-            axes.plot(step, height, its.marker, color=its.colour, mec=INK, mew=0.5, ms=7, label=label)
+    for rank in sorted({rank for ranks in guilty.values() for rank in ranks}):
+        mine = {step: ranks.index(rank) for step, ranks in guilty.items() if rank in ranks}
+        heights = [scales[step] + 0.5 + 0.4 * place for step, place in mine.items()]
+        its, label = look(rank), f"rank {rank}'s own gradients overflowed"
+        axes.plot(list(mine), heights, its.marker, color=its.colour, mec=INK, mew=0.5, ms=6.5, label=label)
     low, high = math.floor(min(scales.values())), math.ceil(max(scales.values()))
-    axes.set_ylim(low - 0.5, high + 1.9)
+    axes.set_ylim(low - 0.5, high + 2.2)
     axes.set_yticks(range(low, high + 1), [f"$2^{{{power}}}$" for power in range(low, high + 1)])
     axes.axhline(high, color=SOFT, linewidth=0)
     say(axes, "The scale doubles until something overflows, then it halves", "update", "scale of the loss")

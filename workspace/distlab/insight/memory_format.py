@@ -24,9 +24,10 @@ def picture(records: list[dict]) -> Picture:
     """
     records = require(records, "places")
     said = "; ".join(f"{one['name']}: one pixel at addresses {addresses(one, PIXEL)}" for one in records)
-    figure, (axes,) = new(0.78 * len(records) + 0.9, f"Memory of an image of three channels. {said}.")
+    figure, (axes,) = new(0.9 * len(records) + 0.9, f"Memory of an image of three channels. {said}.")
     length = len(records[0]["places"])
-    for row, record in enumerate(records):
+    rows = [1.25 * number for number in range(len(records))]
+    for row, record in zip(rows, records, strict=True):
         for address, (channel, *where) in enumerate(record["places"]):
             marked = where == PIXEL
             face, ink = RANKS[channel], TEXT_ON_RANKS[channel]
@@ -44,10 +45,10 @@ def picture(records: list[dict]) -> Picture:
                 color=ink if marked else INK,
                 weight="bold" if marked else "normal",
             )
-        axes.text(0, row - 0.52, f"strides {tuple(record['strides'])}", fontsize=8.5, color=SOFT)
+        axes.text(0, row - 0.46, f"strides {tuple(record['strides'])}", fontsize=8.5, color=SOFT)
     axes.set_xlim(-0.2, length + 0.2)
-    axes.set_ylim(len(records) - 0.55, -0.8)
-    axes.set_yticks(range(len(records)), [record["name"] for record in records])
+    axes.set_ylim(rows[-1] + 0.45, -0.75)
+    axes.set_yticks(rows, [record["name"] for record in records])
     axes.set_xticks([place + 0.47 for place in range(0, length, 4)], range(0, length, 4))
     say(axes, "channels_last (NHWC) puts what belongs to one pixel side by side", "address (in numbers)", None)
     return figure

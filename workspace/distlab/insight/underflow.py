@@ -48,7 +48,7 @@ def picture(sizes: list[dict], lost: list[dict], kind: str = "outputs") -> Pictu
         axes.set_ylim(0, 1.25 * 100 * max(by_power.values()) / whole)
         top = axes.get_ylim()[1]
         axes.text(SMALLEST + 0.4, 0.9 * top, "fp16 holds these", fontsize=8.5, color=INK)
-        words = f"{share_lost(lost, way, kind):.2%} become zero"
+        words = f"{100 * share_lost(lost, way, kind):.2f} % become zero"
         axes.text(-47, 0.6 * top, words, fontsize=9.5, color=INK)
         last = axes is panels[-1]
         title = "as they are" if scale == 1 else f"loss multiplied by {scale:,.0f}: {shift} powers of two to the right"
