@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 import torch
-from distlab import process
+from distlab import process, report
 from distlab.experiments import amp_casts, amp_clip, amp_formats, amp_layout, amp_speed, amp_tf32, amp_underflow
 from torch import nn
 
@@ -152,12 +152,51 @@ def test_rows_train_the_same_network():
     assert amp_layout.layout(row.images) == "NHWC" and row.step() > 0 and row.peak_bytes() is None
 
 
-def test_compiling_needs_a_compiler_on_a_cpu_alone(monkeypatch):
+def test_compiling_needs_a_compiler(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert amp_speed.no_compiler(CPU) == "no C++ compiler here"
-    assert amp_speed.no_compiler(torch.device("cuda")) is None
-    monkeypatch.setattr("shutil.which", lambda name: "g++" if name == "g++" else None)
+    assert amp_speed.no_compiler(torch.device("cuda")) == "no C compiler here"
+    monkeypatch.setattr("shutil.which", lambda name: name if name == "g++" else None)
     assert amp_speed.no_compiler(CPU) is None
+
+
+@pytest.fixture
+def reported(monkeypatch, tmp_path, capsys):
+    """What amp_speed reports with the options given, in this process."""
+
+    def run(*words):
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
+        monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
+        small = ["--rounds", "1", "--width", "8", "--pixels", "8", "--batch-size", "2"]
+        monkeypatch.setattr("sys.argv", ["amp_speed.py", *small, *words])
+        amp_speed.main()
+        return {one["name"]: one for one in report.read(tmp_path) if one["event"] == "row"}
+
+    return run
+
+
+def test_a_row_that_cannot_be_compiled_says_why(reported, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    rows = reported("--compile")
+    assert list(rows) == list(amp_speed.ROWS)
+    assert rows["both, compiled"]["why_not"] == "no C++ compiler here"
+    assert all(one["milliseconds"] > 0 and one["kept_bytes"] > 0 for one in list(rows.values())[:4])
+
+
+def test_a_row_whose_compilation_fails_says_so_and_the_others_are_measured(reported, monkeypatch):
+    def broken(net):
+        def fail(images):
+            raise RuntimeError("Python.h: no such file")
+
+        return fail
+
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr(torch, "compile", broken)
+    rows = reported("--compile")
+    assert rows["both, compiled"]["why_not"] == "torch.compile: RuntimeError"
+    assert rows["both"]["milliseconds"] > 0
 
 
 # -- tf32 ----------------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ def picture(sizes: list[dict], lost: list[dict], kind: str = "outputs") -> Pictu
         words = f"{100 * share_lost(lost, way, kind):.2f} % become zero"
         axes.text(-47, 0.6 * top, words, fontsize=9.5, color=INK)
         last = axes is panels[-1]
-        title = "as they are" if scale == 1 else f"loss multiplied by {scale:,.0f}: {shift} powers of two to the right"
+        title = f"loss multiplied by {scale:,.0f}: {shift} powers of two to the right"
+        if scale == 1:
+            title = "as they are: what lies left of the grey is zero in fp16"
         say(axes, title, "size of a gradient" if last else None, "gradients (%)")
     panels[-1].set_xlim(-48, LARGEST + 2)
     marks = range(-48, LARGEST + 1, 8)
