@@ -214,6 +214,12 @@ def test_cost_is_counted_from_float32_and_no_gain_has_its_own_colour():
     assert "1.25 x" in " ".join(words(left)) and "0.50 x" in " ".join(words(right))
 
 
+def test_a_compiled_row_says_how_long_compiling_took():
+    done = {"name": "both, compiled", "milliseconds": 50.0, "kept_bytes": 3_000_000, "first_seconds": 11.4}
+    left, _ = step_cost.picture([*ROWS[:2], done], MACHINE).axes
+    assert [one.get_text() for one in left.get_yticklabels()] == ["float32", "both", "both, compiled\n(it took 11 s)"]
+
+
 def test_the_machine_is_named_with_what_it_lacks():
     assert step_cost.words(MACHINE) == "some CPU, 1 thread; units for bf16: none, so they are emulated"
     able = MACHINE | {"threads": 2, "units": {"bf16": ["avx512_bf16", "amx_bf16"]}}

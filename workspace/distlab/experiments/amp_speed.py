@@ -117,7 +117,7 @@ def main() -> None:
         rows: dict[str, Row] = {}
         left_out: dict[str, str] = {}
         for name, (_, _, compiled) in ROWS.items():
-            why = no_compiler(me.device) if args.compile else "not asked for: --compile"
+            why = no_compiler(me.device) if args.compile else "not asked for"
             if compiled and why:
                 left_out[name] = why
                 continue

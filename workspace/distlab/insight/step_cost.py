@@ -29,11 +29,17 @@ def words(machine: dict) -> str:
     return f"{machine['device']}, {threads}; units for {kind}: {has}"
 
 
+def _label(record: dict) -> str:
+    if "compiled" in record["name"] and not record.get("why_not"):
+        return f"{record['name']}\n(it took {record['first_seconds']:.0f} s)"
+    return record["name"]
+
+
 def picture(records: list[dict], machine: dict) -> Picture:
     """A bar per way for the time of a step, and one for the memory that it keeps; the machine named above.
 
     Args:
-        records: of the event `row`, each with name, milliseconds, kept_bytes, or why_not.
+        records: of the event `row`, each with name, milliseconds, first_seconds, kept_bytes, or why_not.
         machine: the record of the event `machine`.
     """
     records = require(records, "row")
@@ -54,7 +60,7 @@ def picture(records: list[dict], machine: dict) -> Picture:
             axes.text(value + 0.02 * top, row, share, va="center", fontsize=8.5, color=INK)
         axes.set_xlim(0, 1.6 * top)
         axes.set_ylim(len(records) - 0.5, -0.5)
-    left.set_yticks(range(len(records)), [one["name"] for one in records])
+    left.set_yticks(range(len(records)), [_label(one) for one in records])
     right.set_yticks(range(len(records)), [""] * len(records))
     say(left, "time", "milliseconds for one step", None)
     say(right, "memory", "megabytes kept for backward", None)
