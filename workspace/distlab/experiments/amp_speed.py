@@ -109,7 +109,12 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="images; 8 on a CPU, 256 on a GPU")
     parser.add_argument("--width", type=int, default=64, help="channels of each layer")
     parser.add_argument("--pixels", type=int, default=24, help="height and width of an image")
-    parser.add_argument("--compile", action="store_true", help="measure torch.compile too, which takes its time")
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="measure torch.compile too, which takes half a minute",
+    )
     args = parser.parse_args()
     with process.group() as me:
         args.batch_size = args.batch_size or (256 if me.device.type == "cuda" else 8)
