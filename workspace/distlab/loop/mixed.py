@@ -14,7 +14,7 @@ from distlab.process import Rank
 
 @dataclass
 class MixedStep:
-    """A `step` for `fit`: see `train_step`. Without a dtype it is the same in float32."""
+    """A `step` for `fit`, see `train_step`. Reports `scale` when it changes. A dtype of None is float32."""
 
     me: Rank
     dtype: torch.dtype | None
