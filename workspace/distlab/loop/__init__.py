@@ -12,13 +12,15 @@ and one whose ranks talk by other means than torch.distributed another `together
 from distlab.loop.evaluate import evaluate
 from distlab.loop.fit import fit
 from distlab.loop.images import load
-from distlab.loop.options import options
+from distlab.loop.mixed import MixedStep
+from distlab.loop.options import options, real
 from distlab.loop.rate import WarmUp, scaled_lr
 from distlab.loop.samples import Shuffle, rest_of_epoch
 from distlab.loop.step import NotFinite, require_finite, train_step
 from distlab.loop.together import Together
 
 __all__ = [
+    "MixedStep",
     "NotFinite",
     "Shuffle",
     "Together",
@@ -27,6 +29,7 @@ __all__ = [
     "fit",
     "load",
     "options",
+    "real",
     "require_finite",
     "rest_of_epoch",
     "scaled_lr",

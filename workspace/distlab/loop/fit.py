@@ -16,7 +16,7 @@ from distlab import report
 from distlab.loop import resume
 from distlab.loop.evaluate import evaluate
 from distlab.loop.rate import WarmUp
-from distlab.loop.resume import Position
+from distlab.loop.resume import Keep, Position
 from distlab.loop.samples import own_samples, rest_of_epoch, shares, total_samples
 from distlab.loop.step import Batch, NotFinite, Step, no_sync_unless, train_step, updates
 from distlab.loop.tally import Clock, Tally, averages
@@ -36,6 +36,7 @@ def fit(
     *,
     step: Step = train_step,
     together: Together | None = None,
+    keep: Keep | None = None,
 ) -> list[dict]:
     """Train, and report each epoch from every rank.
 
@@ -54,6 +55,7 @@ def fit(
         args: from `options`.
         step: what to do with a batch, instead of `train_step`.
         together: how ranks add up and share, instead of torch.distributed.
+        keep: by name, what else a checkpoint keeps and gives back, such as {"scaler": scaler}.
 
     Returns:
         The records of the epochs.
@@ -63,7 +65,7 @@ def fit(
         CheckpointError: a checkpoint to resume from is missing, damaged or does not fit.
         OSError: a checkpoint or a record cannot be written.
     """
-    return _Fit(me, model, optimizer, train, val, args, step, together or Together()).run()
+    return _Fit(me, model, optimizer, train, val, args, step, together or Together(), keep or {}).run()
 
 
 class _Fit:
@@ -79,9 +81,10 @@ class _Fit:
         args: argparse.Namespace,
         step: Step,
         together: Together,
+        keep: Keep,
     ) -> None:
         self.me, self.model, self.optimizer, self.args = me, model, optimizer, args
-        self.train, self.val, self.step, self.together = train, val, step, together
+        self.train, self.val, self.step, self.together, self.keep = train, val, step, together, keep
         self.samples = total_samples(train)
         self.rate = WarmUp(optimizer, args.lr, args.warmup_epochs)
         self.checkpoint = resume.checkpoint_path(args)
@@ -90,7 +93,7 @@ class _Fit:
     def run(self) -> list[dict]:
         # Dropout must not drop the same units for the samples of every rank.
         torch.manual_seed(self.args.seed + self.me.rank)
-        at = resume.start(self.args, self.me, self.model, self.optimizer, self.train, self.together)
+        at = resume.start(self.args, self.me, self.model, self.optimizer, self.train, self.together, self.keep)
         self._report_setup()
         if at.epoch >= self.args.epochs:
             self.me.print(f"nothing left to train: {at.epoch} epochs are done and --epochs is {self.args.epochs}")
@@ -211,7 +214,7 @@ class _Fit:
         )
 
     def _save(self, at: Position) -> None:
-        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.together)
+        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.together, self.keep)
 
     def _report_setup(self) -> None:
         me, args = self.me, self.args

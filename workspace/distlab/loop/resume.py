@@ -1,8 +1,10 @@
 """Where a run starts: at the beginning, or where a checkpoint was written."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import nn
@@ -14,6 +16,17 @@ from distlab.loop.samples import total_samples
 from distlab.loop.together import Together
 from distlab.process import Rank
 from distlab.runs import run_folder, runs_root
+
+
+class Kept(Protocol):
+    """What a checkpoint can keep besides model and optimizer: a loss scaler, a schedule."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> object: ...
+
+
+Keep: TypeAlias = Mapping[str, Kept]
 
 
 @dataclass
@@ -64,7 +77,14 @@ def _set_random_state(state: dict, device: torch.device) -> None:
 
 
 def save(
-    path: Path, me: Rank, model: nn.Module, optimizer: Optimizer, train: DataLoader, at: Position, together: Together
+    path: Path,
+    me: Rank,
+    model: nn.Module,
+    optimizer: Optimizer,
+    train: DataLoader,
+    at: Position,
+    together: Together,
+    keep: Keep,
 ) -> None:
     """Save from rank 0 all that a run on any number of ranks needs to go on. All ranks must call it.
 
@@ -83,13 +103,21 @@ def save(
         world_size=me.world_size,
         batch_size=train.batch_size,
         random_states=random_states,
+        kept={name: one.state_dict() for name, one in keep.items()},
     )
 
 
 def start(
-    args: argparse.Namespace, me: Rank, model: nn.Module, optimizer: Optimizer, train: DataLoader, together: Together
+    args: argparse.Namespace,
+    me: Rank,
+    model: nn.Module,
+    optimizer: Optimizer,
+    train: DataLoader,
+    together: Together,
+    keep: Keep,
 ) -> Position:
-    """The position to train from; with --resume, model, optimizer and random numbers as they were there.
+    """The position to train from; with --resume, model, optimizer, what it keeps and random numbers as
+    they were there.
 
     Rank 0 reads the file and sends it, so that hosts need not share a file system.
 
@@ -116,10 +144,24 @@ def start(
         f"resumed {path}: {at.epoch} epoch{'s' if at.epoch != 1 else ''} and {at.consumed:,} samples, "
         f"written by {state['world_size']} rank{'s' if state['world_size'] != 1 else ''}"
     )
+    for name, one in keep.items():
+        _restore_kept(name, one, state, me)
     if isinstance(train.sampler, DistributedSampler) and state["seed"] not in (None, train.sampler.seed):
         me.print(f"the order of samples goes on with the checkpoint's seed {state['seed']}, not {train.sampler.seed}")
         train.sampler.seed = state["seed"]
     return at
+
+
+def _restore_kept(name: str, one: Kept, state: dict, me: Rank) -> None:
+    if not one.state_dict():
+        # Switched off in this run, as a loss scaler for bf16 is.
+        return
+    # Empty where it was switched off in the run that wrote the file.
+    saved = state.get("kept", {}).get(name)
+    if saved:
+        one.load_state_dict(saved)
+    else:
+        me.print(f"the checkpoint holds no state of the {name}: it starts anew")
 
 
 def _require_same_epoch(state: dict, train: DataLoader) -> None:

@@ -10,6 +10,19 @@ The one place that chooses device and backend. A training script needs two names
 
 from distlab.process.environment import LAUNCHERS, Placement, read_placement
 from distlab.process.group import Rank, alone, group
+from distlab.process.precision import AMP_DTYPES, amp_dtype, device_name, units
 from distlab.runs import run_folder
 
-__all__ = ["LAUNCHERS", "Placement", "Rank", "alone", "group", "read_placement", "run_folder"]
+__all__ = [
+    "AMP_DTYPES",
+    "LAUNCHERS",
+    "Placement",
+    "Rank",
+    "alone",
+    "amp_dtype",
+    "device_name",
+    "group",
+    "read_placement",
+    "run_folder",
+    "units",
+]

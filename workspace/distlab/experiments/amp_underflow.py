@@ -1,0 +1,89 @@
+"""How small gradients are, and how many of them float16 turns into zero, with and without loss scaling.
+
+A network is trained for a few epochs. Then the same batch goes backward in float32 and in other
+types, and gradients are compared one by one.
+"""
+
+import argparse
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+from torch.utils.data import DistributedSampler
+
+from distlab import data, models, process, report
+
+SCALE = 2.0**16
+# (name, type or None for float32, scale of the loss)
+WAYS = (("fp16", torch.float16, 1.0), ("fp16, loss x 65536", torch.float16, SCALE), ("bf16", torch.bfloat16, 1.0))
+
+
+def gradients(
+    model: nn.Module, images: Tensor, labels: Tensor, dtype: torch.dtype | None, scale: float
+) -> dict[str, Tensor]:
+    """Gradients of the mean loss by 'outputs' of layers and by 'weights', each one vector, scaled back in float32."""
+    outputs: list[Tensor] = []
+
+    def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        output.retain_grad()
+        outputs.append(output)
+
+    hooks = [layer.register_forward_hook(keep) for layer in model.modules() if isinstance(layer, nn.Linear)]
+    model.zero_grad()
+    with torch.autocast(images.device.type, dtype, enabled=dtype is not None):
+        loss = F.cross_entropy(model(images), labels)
+    (loss * scale).backward()
+    for hook in hooks:
+        hook.remove()
+    found = {"outputs": outputs, "weights": list(model.parameters())}
+    return {kind: torch.cat([one.grad.float().flatten() for one in ones]) / scale for kind, ones in found.items()}
+
+
+def lost(exact: Tensor, other: Tensor) -> float:
+    """The share of gradients that are zero in `other` and not in `exact`."""
+    there = exact != 0
+    return ((other == 0) & there).sum().item() / there.sum().item()
+
+
+def histogram(gradient: Tensor) -> dict[str, int]:
+    """How many gradients lie between 2^n and 2^(n+1), by n; zeros are left out."""
+    powers = gradient[gradient != 0].abs().log2().floor().int()
+    values, counts = powers.unique(return_counts=True)
+    return {str(power): count for power, count in zip(values.tolist(), counts.tolist(), strict=True)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--limit", type=int, default=4000, help="training images")
+    parser.add_argument("--batch-size", type=int, default=64, help="samples of one rank")
+    args = parser.parse_args()
+    with process.group() as me:
+        images = data.load(limit=args.limit, me=me)
+        sampler = DistributedSampler(images.train, me.world_size, me.rank, seed=0)
+        batches = data.loader(images.train, args.batch_size, sampler=sampler)
+        shape = images.channels, len(images.classes), images.height, images.width
+        net = models.build("mlp", *shape, seed=0).to(me.device)
+        model = DistributedDataParallel(net)
+        optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for epoch in range(args.epochs):
+            sampler.set_epoch(epoch)
+            for x, y in batches:
+                F.cross_entropy(model(x.to(me.device)), y.to(me.device)).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+        x, y = (one.to(me.device) for one in next(iter(batches)))
+        # Past the wrapper: each rank looks at gradients of its own.
+        exact = gradients(net, x, y, None, 1.0)
+        for kind, gradient in exact.items():
+            report.log(me, "sizes", kind=kind, histogram=histogram(gradient))
+        for name, dtype, scale in WAYS:
+            other = gradients(net, x, y, dtype, scale)
+            report.log(me, "lost", way=name, scale=scale, **{kind: lost(exact[kind], other[kind]) for kind in exact})
+
+
+if __name__ == "__main__":
+    main()
