@@ -135,6 +135,14 @@ def test_a_rank_inside_torch_is_named_and_comes_back(live, say):
     assert time.monotonic() - started < 12
 
 
+def test_a_cell_behind_one_that_fails_runs_all_the_same(live):
+    live.submit("import time\ntime.sleep(0.3)\n1 / 0", [1])
+    behind = live.submit("me.rank + 40", [1])
+    assert live.wait(behind, 20) == []
+    assert behind[1].metadata["execute_result"]["data"]["text/plain"] == "41"
+    assert live.values("me.rank") == ALL
+
+
 def test_long_cells_say_who_is_at_it(say, monkeypatch):
     monkeypatch.setattr("distlab.ranks.cell.VOICE_SECONDS", 0.4)
     said = say("import time\ntime.sleep(1.0 if me.rank == 1 else 0)")

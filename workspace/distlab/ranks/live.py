@@ -9,10 +9,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from ipyparallel import AsyncResult, Client, DirectView
+from ipyparallel.error import TaskAborted
 
 from distlab.hosts import Finding, Host, find, parse
 from distlab.launch import RunFailed, Session, run
@@ -64,9 +66,10 @@ class LiveRanks:
         self._hosts = _find_hosts(hosts)
         self.size = sum(host.slots for host in self._hosts)
         self._session = Session()
-        self._closing = False
         self._why: str | None = None
+        # What each rank was sent last, and how to send it again.
         self._latest: Answers = {}
+        self._send_again: dict[int, Callable[[], AsyncResult]] = {}
         # Rank 0 and the notebook both see the folder of runs, wherever rank 0 is.
         self._folder = make_folder(runs_root() / f".live-{uuid.uuid4().hex[:8]}").resolve()
         self._folder.chmod(0o700)
@@ -204,12 +207,15 @@ class LiveRanks:
 
     def _send(self, ranks: Sequence[int] | None, send: Callable[[DirectView], AsyncResult]) -> Answers:
         self._require_alive()
-        sent = {rank: send(self._client[rank]) for rank in (range(self.size) if ranks is None else ranks)}
+        chosen = range(self.size) if ranks is None else ranks
+        again = {rank: partial(send, self._client[rank]) for rank in chosen}
+        sent = {rank: one() for rank, one in again.items()}
         self._latest |= sent
+        self._send_again |= again
         return sent
 
     def earlier(self, ranks: Sequence[int]) -> Answers:
-        """What these ranks were sent last. A rank whose cell fails drops all that came after it, so wait first."""
+        """What these ranks were sent last."""
         return {rank: self._latest[rank] for rank in ranks if rank in self._latest}
 
     def _require_alive(self) -> None:
@@ -229,7 +235,7 @@ class LiveRanks:
             RanksError: a rank has died meanwhile.
         """
         until = time.monotonic() + seconds
-        while busy := [rank for rank, answer in answers.items() if not answer.done()]:
+        while busy := [rank for rank, answer in answers.items() if not self._answered(answers, rank, answer)]:
             self._require_alive()
             left = until - time.monotonic()
             if left <= 0:
@@ -239,6 +245,15 @@ class LiveRanks:
         for answer in answers.values():
             answer.wait_for_output(OUTPUT_SECONDS)
         return []
+
+    def _answered(self, answers: Answers, rank: int, answer: AsyncResult) -> bool:
+        if not answer.done():
+            return False
+        if not isinstance(answer.exception(), TaskAborted):
+            return True
+        # A rank whose cell has just failed drops what reaches it in that moment.
+        answers[rank] = self._latest[rank] = self._send_again[rank]()
+        return False
 
     def interrupt(self) -> None:
         """What Ctrl-C does, in every rank."""
