@@ -72,7 +72,6 @@ class LiveRanks:
         self._send_again: dict[int, Callable[[], AsyncResult]] = {}
         # Rank 0 and the notebook both see the folder of runs, wherever rank 0 is.
         self._folder = make_folder(runs_root() / f".live-{uuid.uuid4().hex[:8]}").resolve()
-        self._folder.chmod(0o700)
         self._job = threading.Thread(target=self._run, name="live ranks", daemon=True)
         atexit.register(self.close)
         try:
