@@ -1,7 +1,10 @@
 """Device and backend, from what each rank of a job can offer."""
 
+import time
+
 import pytest
 import torch
+from distlab import process
 from distlab.process import device
 from distlab.process.device import CPU_SEAT, choose, gpu_index, place, seat
 
@@ -123,3 +126,14 @@ def test_cuda_asked_for_without_a_gpu(cuda):
     cuda("")
     with pytest.raises(ValueError, match="DISTLAB_DEVICE=cuda, but torch sees no GPU here"):
         seat(0, {"DISTLAB_DEVICE": "cuda"})
+
+
+def test_a_clock_waits_for_gpus_alone(monkeypatch):
+    waited = []
+    monkeypatch.setattr("torch.cuda.synchronize", waited.append)
+    before = time.perf_counter()
+    assert before <= process.now(torch.device("cpu")) <= time.perf_counter()
+    assert waited == []
+    gpus = torch.device("cuda", 0), torch.device("cuda", 1)
+    process.now(*gpus)
+    assert waited == list(gpus)

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+import torch
+from distlab import process
+
 # In a process of its own, since what malloc is told holds for the rest of a process's life.
 STEPS = """
 import resource, sys
@@ -45,3 +49,11 @@ def test_memory_that_a_step_frees_serves_the_next():
 def test_a_rank_keeps_it_from_the_start(tmp_path, monkeypatch):
     monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path))
     assert hungry_steps("in a rank") < 10
+
+
+def test_threads_are_as_before_also_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), process.threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise KeyError
+    assert torch.get_num_threads() == before

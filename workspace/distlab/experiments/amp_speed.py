@@ -84,13 +84,11 @@ class Row:
 
     def step(self) -> float:
         """One training step; returns its seconds."""
-        start = time.perf_counter()
+        start = process.now(self.device)
         self.forward().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
+        return process.now(self.device) - start
 
     def peak_bytes(self) -> int | None:
         """What the GPU's allocator held at most in one step; None on a CPU, where nobody counts."""

@@ -4,8 +4,6 @@ A network is trained for a few epochs. Then the same batch goes backward in floa
 types, and gradients are compared one by one.
 """
 
-import argparse
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 from torch.utils.data import DistributedSampler
 
-from distlab import data, models, process, report
+from distlab import data, loop, models, process, report
 
 SCALE = 2.0**16
 # (name, type or None for float32, scale of the loss)
@@ -55,25 +53,19 @@ def histogram(gradient: Tensor) -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--limit", type=int, default=4000, help="training images")
-    parser.add_argument("--batch-size", type=int, default=64, help="samples of one rank")
+    parser = loop.options(__doc__)
+    parser.set_defaults(model="mlp", epochs=6, limit=4000, lr=0.1, lr_scaling=False, warmup_epochs=0, checkpoint=False)
     args = parser.parse_args()
     with process.group() as me:
-        images = data.load(limit=args.limit, me=me)
-        sampler = DistributedSampler(images.train, me.world_size, me.rank, seed=0)
+        images = loop.load(args, me)
+        sampler = DistributedSampler(images.train, me.world_size, me.rank, seed=args.seed)
         batches = data.loader(images.train, args.batch_size, sampler=sampler)
+        val = data.loader(data.shard(images.val, me.rank, me.world_size), args.batch_size)
         shape = images.channels, len(images.classes), images.height, images.width
-        net = models.build("mlp", *shape, seed=0).to(me.device)
+        net = models.build(args.model, *shape, seed=args.seed).to(me.device)
         model = DistributedDataParallel(net)
-        optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-        for epoch in range(args.epochs):
-            sampler.set_epoch(epoch)
-            for x, y in batches:
-                F.cross_entropy(model(x.to(me.device)), y.to(me.device)).backward()
-                optimizer.step()
-                optimizer.zero_grad()
+        optimizer = SGD(model.parameters(), lr=args.lr, momentum=0.9)
+        loop.fit(me, model, optimizer, batches, val, args)
 
         x, y = (one.to(me.device) for one in next(iter(batches)))
         # Past the wrapper: each rank looks at gradients of its own.

@@ -5,8 +5,7 @@ rank has its share of the batch.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -59,7 +58,7 @@ class Case:
 
     def measure(self, inputs: Tensor, labels: Tensor, steps: int) -> None:
         """Time some steps of both, of all ranks together."""
-        with cores(self.threads):
+        with process.threads(self.threads):
             for name, step in (("training", self.train), ("inference", self.infer)):
                 step(inputs, labels)
                 if dist.get_world_size() > 1:
@@ -69,17 +68,6 @@ class Case:
                     step(inputs, labels)
                 taken = replicas.now(self.me.device) - start
                 self.speeds[name].append(steps * len(inputs) / taken)
-
-
-@contextmanager
-def cores(number: int) -> Iterator[None]:
-    """Compute with so many cores for a while."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def plan(me: process.Rank, have: int) -> list[tuple[str, int, int]]:

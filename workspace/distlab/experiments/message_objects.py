@@ -4,7 +4,6 @@ import argparse
 import os
 import pickle
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
@@ -33,11 +32,9 @@ def timed(me: process.Rank, call: Callable[[], object], repeats: int) -> tuple[f
     seconds, sent = [], None
     for _ in range(repeats):
         dist.barrier()
-        before, start = tcp_bytes_sent(), time.perf_counter()
+        before, start = tcp_bytes_sent(), process.now(me.device)
         call()
-        if me.device.type == "cuda":
-            torch.cuda.synchronize(me.device)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(process.now(me.device) - start)
         dist.barrier()
         after = tcp_bytes_sent()
         sent = after - before if me.backend == "gloo" and None not in (before, after) else None

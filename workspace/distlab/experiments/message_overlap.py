@@ -25,9 +25,8 @@ class Clock:
         """Do something and report how long it took."""
         start = time.perf_counter()
         value = call()
-        if self.me.message_device.type == "cuda":
-            torch.cuda.synchronize(self.me.device)
-        spans = {"start": 1e3 * (start - self.begun), "end": 1e3 * (time.perf_counter() - self.begun)}
+        end = process.now(self.me.message_device)
+        spans = {"start": 1e3 * (start - self.begun), "end": 1e3 * (end - self.begun)}
         report.log(self.me, "span", way=self.way, kind=kind, **spans)
         return value
 

@@ -2,7 +2,6 @@
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
@@ -18,12 +17,6 @@ HELD_OUT = 6 * KILOBYTE * KILOBYTE
 FEWEST, MOST = 3, 41
 
 
-def wait_for_device(tensor: Tensor) -> None:
-    """NCCL's calls return before the work is done."""
-    if tensor.device.type == "cuda":
-        torch.cuda.synchronize(tensor.device)
-
-
 def slowest(seconds: float, device: torch.device) -> float:
     """The largest of all ranks' times, the same number on each."""
     largest = torch.tensor(seconds, dtype=torch.float64, device=device)
@@ -34,10 +27,9 @@ def slowest(seconds: float, device: torch.device) -> float:
 def once(call: Callable[[Tensor], object], tensor: Tensor) -> float:
     """Seconds of one call, from when all ranks are ready until the last one is done."""
     dist.barrier()
-    start = time.perf_counter()
+    start = process.now(tensor.device)
     call(tensor)
-    wait_for_device(tensor)
-    return slowest(time.perf_counter() - start, tensor.device)
+    return slowest(process.now(tensor.device) - start, tensor.device)
 
 
 def median(call: Callable[[Tensor], object], tensor: Tensor, budget: float) -> tuple[float, int]:

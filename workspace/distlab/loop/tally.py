@@ -1,11 +1,10 @@
 """Sums of loss, hits and samples, divided only when all ranks are added up."""
 
-import time
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from distlab import process
 from distlab.loop.together import Together
 
 
@@ -56,24 +55,19 @@ class Clock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._start = self._now()
+        self._start = process.now(device)
         self._first: tuple[int, float] | None = None
         self.images, self.seconds = 0, 0.0
-
-    def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        return time.perf_counter()
 
     def updated(self, images: int) -> None:
         """One update with so many images of this rank is done."""
         self.images += images
         if self._first is None:
-            self._first = (self.images, self._now())
+            self._first = (self.images, process.now(self._device))
 
     def stop(self) -> tuple[float, float]:
         """Stop; return seconds in all, and images per second of this rank."""
-        end = self._now()
+        end = process.now(self._device)
         self.seconds = end - self._start
         images, since = self._first or (0, self._start)
         if images == self.images:

@@ -8,9 +8,11 @@ The one place that chooses device and backend. A training script needs two names
 `me` is a `Rank`; nothing else in the package reads the launcher's environment variables.
 """
 
+from distlab.process.device import now
 from distlab.process.environment import LAUNCHERS, Placement, read_placement
 from distlab.process.group import Rank, alone, group
 from distlab.process.precision import AMP_DTYPES, amp_dtype, device_name, units
+from distlab.process.share import threads
 from distlab.runs import run_folder
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "amp_dtype",
     "device_name",
     "group",
+    "now",
     "read_placement",
     "run_folder",
+    "threads",
     "units",
 ]

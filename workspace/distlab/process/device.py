@@ -6,6 +6,7 @@ DISTLAB_DEVICE (cpu, cuda) and DISTLAB_BACKEND (gloo, nccl) override.
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -102,3 +103,11 @@ def spread(main: torch.device, count: int | None = None) -> list[torch.device]:
         cores = torch.get_num_threads() if main.type == "cpu" else 0
         count = min(max(FEWEST_REPLICAS, cores), MOST_REPLICAS_OF_A_DEVICE)
     return [main] * count
+
+
+def now(*devices: torch.device) -> float:
+    """Seconds on a clock, when these devices are done with all that they were given: a GPU works on by itself."""
+    for device in devices:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return time.perf_counter()

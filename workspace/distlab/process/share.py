@@ -2,7 +2,8 @@
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -29,3 +30,14 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
         mallopt(M_TRIM_THRESHOLD, NEVER)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Compute with so many threads for a while, also in Python threads that begin meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

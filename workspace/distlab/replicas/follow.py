@@ -1,9 +1,9 @@
 """What the four steps of a DataParallel do, seen from outside: the same for torch's and for the stand-in."""
 
-import time
-
 import torch
 from torch import nn
+
+from distlab import process
 
 STEPS = ("scatter", "replicate", "parallel_apply", "gather")
 
@@ -27,11 +27,9 @@ def follow(wrapped: nn.DataParallel) -> dict[nn.Module, int]:
 
 
 def now(device: torch.device) -> float:
-    """Seconds, when all work that a device was given is done."""
-    if device.type == "cuda":
-        for gpu in range(torch.cuda.device_count()):
-            torch.cuda.synchronize(gpu)
-    return time.perf_counter()
+    """Seconds on a clock, when all devices of this kind are done."""
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    return process.now(*(torch.device("cuda", gpu) for gpu in range(gpus)))
 
 
 def time_steps(wrapped: nn.DataParallel, device: torch.device, seconds: dict[str, float]) -> None:

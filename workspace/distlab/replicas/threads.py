@@ -1,11 +1,12 @@
 """A thread for each replica: forward, where Python starts them, and backward, where autograd would."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+
+from distlab import process
 
 
 def in_threads(work: Callable[[int], object], devices: Sequence[torch.device]) -> list:
@@ -30,7 +31,8 @@ def in_threads(work: Callable[[int], object], devices: Sequence[torch.device]) -
             error.add_note(f"in replica {number} of {len(devices)}, on {devices[number]}")
             failures[number] = error
 
-    with _cores_divided(len(devices)):
+    # Undivided, each of them would use all cores, and they would spend their time on waiting for each other.
+    with process.threads(max(1, torch.get_num_threads() // len(devices))):
         threads = [threading.Thread(target=worker, args=[number]) for number in range(len(devices))]
         for thread in threads:
             thread.start()
@@ -40,18 +42,6 @@ def in_threads(work: Callable[[int], object], devices: Sequence[torch.device]) -
         if error is not None:
             raise error
     return results
-
-
-@contextmanager
-def _cores_divided(parts: int) -> Iterator[None]:
-    # New threads compute with as many cores as set here. Undivided, each would use all of them and
-    # they would spend their time on waiting for each other.
-    cores = torch.get_num_threads()
-    torch.set_num_threads(max(1, cores // parts))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(cores)
 
 
 def backward_in_threads(
