@@ -9,7 +9,7 @@ import io
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 FILE_NAME = "checkpoint.pt"
 FORMAT = 1
 PREFIX = "module."
+
+
+class Stated(Protocol):
+    """What has a state to save: a model, an optimizer."""
+
+    def state_dict(self) -> dict[str, Any]: ...
 
 
 class CheckpointError(ValueError):
@@ -67,7 +73,7 @@ def _write_whole(path: Path, content: bytes) -> None:
             half.unlink(missing_ok=True)
 
 
-def save(path: Path | str, me: "Rank", model: nn.Module, optimizer: Optimizer | None = None, **more: object) -> None:
+def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None = None, **more: object) -> None:
     """Write a checkpoint from rank 0; on other ranks do nothing.
 
     A process killed at any moment leaves the previous file or the new one, never half of one.

@@ -12,6 +12,7 @@ Names are found on first use, so that `python -m distlab.data` prepares a set wi
     shard(dataset, rank, world_size) -> Dataset
     require_samples(n_samples, world_size) -> None
     text(limit_bytes=4_000_000, split="train") -> Tensor
+    sequences(limit_bytes, context, multiple=1) -> Text
     prepare(name="fashion-mnist", *, root=None, ...) -> Prepared
 """
 
@@ -21,21 +22,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distlab.data.batches import collate, loader, require_samples, shard
     from distlab.data.images import Images, load
+    from distlab.data.language import Text, sequences
     from distlab.data.sets import NAMES, prepare
     from distlab.data.stdlib import text
     from distlab.data.store import Prepared
 
-__all__ = ["NAMES", "Images", "Prepared", "collate", "load", "loader", "prepare", "require_samples", "shard", "text"]
+__all__ = [
+    "NAMES",
+    "Images",
+    "Prepared",
+    "Text",
+    "collate",
+    "load",
+    "loader",
+    "prepare",
+    "require_samples",
+    "sequences",
+    "shard",
+    "text",
+]
 
 _HOME = {
     "NAMES": "sets",
     "Images": "images",
     "Prepared": "store",
+    "Text": "language",
     "collate": "batches",
     "load": "images",
     "loader": "batches",
     "prepare": "sets",
     "require_samples": "batches",
+    "sequences": "language",
     "shard": "batches",
     "text": "stdlib",
 }

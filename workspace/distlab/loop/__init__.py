@@ -6,14 +6,15 @@
     loop.fit(me, model, optimizer, train, val, args)
 
 It does not know which lesson it is in. A script that trains differently passes another `step`,
-and one whose ranks talk by other means than torch.distributed another `together`.
+and one whose ranks talk by other means than torch.distributed, or hold different parts of a
+model, another `together`.
 """
 
 from distlab.loop.evaluate import evaluate
 from distlab.loop.fit import fit
-from distlab.loop.images import load
+from distlab.loop.load import load, load_text
 from distlab.loop.mixed import MixedStep
-from distlab.loop.options import options, real
+from distlab.loop.options import options, real, text_options, whole
 from distlab.loop.rate import WarmUp, scaled_lr
 from distlab.loop.samples import Shuffle, rest_of_epoch
 from distlab.loop.step import NotFinite, require_finite, train_step
@@ -28,10 +29,13 @@ __all__ = [
     "evaluate",
     "fit",
     "load",
+    "load_text",
     "options",
     "real",
     "require_finite",
     "rest_of_epoch",
     "scaled_lr",
+    "text_options",
     "train_step",
+    "whole",
 ]

@@ -35,6 +35,8 @@ def evaluate(model: nn.Module, val: DataLoader, device: torch.device, together: 
         for images, labels in val:
             images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
             logits = net(images)
-            tally.add(F.cross_entropy(logits, labels), logits, labels, len(labels))
+            # Only the last stage of a pipeline has any.
+            if logits is not None:
+                tally.add(F.cross_entropy(logits, labels), logits, labels, len(labels))
     net.train(was_training)
     return tally.totals(together)

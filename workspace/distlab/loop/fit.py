@@ -131,14 +131,15 @@ class _Fit:
             "images": clock.images,
             "seconds": seconds,
             "images_per_second": per_second,
-            "images_per_second_all": self._sum(per_second),
+            # Ranks that share a batch, as the stages of a pipeline do, all count the same samples.
+            "images_per_second_all": self._sum(per_second) * shares(self.train) / self.me.world_size,
         }
         report.log(self.me, "epoch", **record)
         if self.checkpoint:
             self._save(at)
         self.me.print(
             f"epoch {number}: loss {loss:.3f}, accuracy {accuracy:.3f}, validation loss {val_loss:.3f}, "
-            f"accuracy {val_accuracy:.3f}, {record['images_per_second_all']:,.0f} images/s"
+            f"accuracy {val_accuracy:.3f}, {record['images_per_second_all']:,.0f} {self.args.samples}/s"
         )
         return record
 
@@ -206,7 +207,7 @@ class _Fit:
             desc=f"epoch {at.epoch + 1}/{self.args.epochs}",
             total=self.samples,
             initial=at.consumed,
-            unit=" images",
+            unit=f" {self.args.samples}",
             file=sys.stderr,
             leave=False,
             mininterval=0.1 if sys.stderr.isatty() else SECONDS_BETWEEN_BARS,

@@ -63,6 +63,34 @@ def real(above: float | None = None) -> Callable[[str], float]:
 
 def options(description: str | None = None) -> argparse.ArgumentParser:
     """A parser with the options that `load` and `fit` understand. Add a script's own to it."""
+    parser = _training(description, lr=0.02)
+    add = parser.add_argument
+    parser.set_defaults(samples="images")
+    add("--model", choices=models.names(), default=models.DEFAULT, help="network to train")
+    add("--data", default="fashion-mnist", help="name of a data set, or the path of an image folder")
+    add("--data-root", type=Path, metavar="DIR", help="where prepared data live")
+    add("--limit", type=whole(1), metavar="N", help="use at most this many training samples")
+    add("--on-damaged", choices=("stop", "skip"), default="stop", help="what to do about a damaged image file")
+    return parser
+
+
+def text_options(description: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the options that `load_text` and `fit` understand."""
+    parser = _training(description, lr=0.005)
+    add = parser.add_argument
+    # Adam's steps are as long as the rate, however large the batch: more samples do not call for longer ones.
+    parser.set_defaults(samples="sequences", model="language", lr_scaling=False, batch_size=16)
+    add("--layers", type=whole(1), default=8, help="blocks of the network")
+    add("--width", type=whole(1), default=64, help="numbers that stand for one byte")
+    add("--heads", type=whole(1), default=4, help="heads of attention, which share the width")
+    add("--context", type=whole(1), default=64, help="bytes of a sequence")
+    add("--tied", action="store_true", help="one matrix for the embedding and the head")
+    add("--limit", type=whole(1), default=200_000, metavar="N", help="use at most this many bytes of text")
+    add("--say", type=whole(0), default=60, metavar="N", help="write so many bytes at the end")
+    return parser
+
+
+def _training(description: str | None, lr: float) -> argparse.ArgumentParser:
     parser = _Parser(description=description, formatter_class=_Help)
     add = parser.add_argument
 
@@ -70,10 +98,9 @@ def options(description: str | None = None) -> argparse.ArgumentParser:
     add("--batch-size", type=whole(1), default=64, help="samples of one rank in one forward pass")
     add("--accumulate", type=whole(1), default=1, metavar="N", help="batches whose gradients are added up per update")
     add("--max-steps", type=whole(1), metavar="N", help="stop after this many updates, in the middle of an epoch if so")
-    add("--model", choices=models.names(), default=models.DEFAULT, help="network to train")
     add("--seed", type=whole(0), default=0, help="for weights and the order of samples")
 
-    add("--lr", type=real(above=0), default=0.02, help="learning rate for the batch of one rank")
+    add("--lr", type=real(above=0), default=lr, help="learning rate for the batch of one rank")
     add(
         "--lr-scaling",
         action=argparse.BooleanOptionalAction,
@@ -82,10 +109,6 @@ def options(description: str | None = None) -> argparse.ArgumentParser:
     )
     add("--warmup-epochs", type=real(), default=0.25, metavar="E", help="rise from --lr to the scaled rate over these")
 
-    add("--data", default="fashion-mnist", help="name of a data set, or the path of an image folder")
-    add("--data-root", type=Path, metavar="DIR", help="where prepared data live")
-    add("--limit", type=whole(1), metavar="N", help="use at most this many training samples")
-    add("--on-damaged", choices=("stop", "skip"), default="stop", help="what to do about a damaged image file")
     add("--workers", type=whole(0), default=0, metavar="N", help="loading processes of one rank")
 
     add("--checkpoint", type=Path, metavar="FILE", help="where to save; by default in the run's folder")

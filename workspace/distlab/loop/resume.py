@@ -18,10 +18,8 @@ from distlab.process import Rank
 from distlab.runs import run_folder, runs_root
 
 
-class Kept(Protocol):
+class Kept(checkpoint.Stated, Protocol):
     """What a checkpoint can keep besides model and optimizer: a loss scaler, a schedule."""
-
-    def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> object: ...
 
@@ -95,8 +93,7 @@ def save(
     checkpoint.save(
         path,
         me,
-        model,
-        optimizer,
+        *together.whole(model, optimizer),
         **vars(at),
         samples=total_samples(train),
         seed=getattr(train.sampler, "seed", None),
@@ -133,7 +130,7 @@ def start(
 
     path, state = together.from_main(me.is_main, read)
     try:
-        checkpoint.restore(state, model, optimizer)
+        checkpoint.restore(together.own(state), model, optimizer)
         _require_same_epoch(state, train)
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(f"{path}: {error}") from None

@@ -22,7 +22,7 @@ class Tally:
 
         Args:
             loss: mean over the batch.
-            logits: (n, classes), or None to add nothing.
+            logits: (n, classes), or (n, classes, T) for T labels of each sample, or None to add nothing.
             real: samples of the batch to count, from its beginning; the others are padding.
         """
         if logits is None or real == 0:
@@ -31,7 +31,8 @@ class Tally:
             logits, labels = logits[:real], labels[:real]
             loss = F.cross_entropy(logits, labels)
         self.sums[0] += loss * real
-        self.sums[1] += (logits.argmax(1) == labels).sum()
+        right = (logits.argmax(1) == labels).double()
+        self.sums[1] += right.reshape(real, -1).mean(1).sum()
         self.sums[2] += real
 
     def totals(self, together: Together, before: list[float] | None = None) -> list[float]:

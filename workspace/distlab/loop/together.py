@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from distlab.checkpoint import Stated
 
 Value = TypeVar("Value")
 
@@ -37,6 +40,14 @@ class Together:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+    def whole(self, model: nn.Module, optimizer: Optimizer) -> tuple[Stated, Stated]:
+        """What a checkpoint saves of model and optimizer on rank 0: here they are whole on every rank."""
+        return model, optimizer
+
+    def own(self, state: dict) -> dict:
+        """What this rank takes of a checkpoint's content: here all of it."""
+        return state
 
     def from_main(self, is_main: bool, make: Callable[[], Value]) -> Value:
         """What `make` returns on rank 0, on every rank; or the error it raises there, on every rank.

@@ -1,4 +1,4 @@
-"""The data set that the options ask for."""
+"""The data that the options ask for."""
 
 import argparse
 
@@ -29,3 +29,18 @@ def load(args: argparse.Namespace, me: Rank) -> data.Images:
         note=images.note,
     )
     return images
+
+
+def load_text(args: argparse.Namespace, me: Rank, readers: int = 1) -> data.Text:
+    """Load text in sequences, say how many, and report it.
+
+    Args:
+        readers: ranks that read different parts of it. Each then has whole batches alone.
+
+    Raises:
+        ValueError: there is not enough text for one batch of each.
+    """
+    text = data.sequences(args.limit, args.context, multiple=readers * args.batch_size)
+    me.print(f"Python's own sources: {len(text.train):,} sequences of {args.context} bytes")
+    report.log(me, "data", data="stdlib", train=len(text.train), val=len(text.val), context=args.context)
+    return text

@@ -1,10 +1,9 @@
-"""The networks of the lessons, by name."""
+"""Image classifiers, by name."""
 
 from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 
 def small_cnn(channels: int, classes: int, height: int, width: int) -> nn.Module:
@@ -90,10 +89,3 @@ def build(name: str, channels: int, classes: int, height: int, width: int, seed:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return BUILDERS[name](channels, classes, height, width)
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The network itself, without DistributedDataParallel or DataParallel around it."""
-    while isinstance(model, (DataParallel, DistributedDataParallel)):
-        model = model.module
-    return model

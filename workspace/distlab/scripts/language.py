@@ -1,0 +1,30 @@
+"""Train a small language model on Python's own sources, in one process.
+
+python workspace/distlab/scripts/language.py --epochs 1
+"""
+
+from torch.optim import AdamW
+
+from distlab import data, loop, models, process
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Train as the options say; return the epochs' records."""
+    args = loop.text_options(__doc__).parse_args(argv)
+    with process.alone() as me:
+        text = loop.load_text(args, me)
+        sampler = loop.Shuffle(text.train, seed=args.seed)
+        train = data.loader(text.train, args.batch_size, sampler=sampler, workers=args.workers)
+        val = data.loader(text.val, args.batch_size)
+
+        size = args.layers, args.width, args.heads, args.context
+        model = models.Language(*size, tied=args.tied, seed=args.seed).to(me.device)
+        optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=1), eps=1e-6)
+
+        epochs = loop.fit(me, model, optimizer, train, val, args)
+        me.print(models.generate(model, b"def ", args.say, args.context))
+        return epochs
+
+
+if __name__ == "__main__":
+    main()
