@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 VOCABULARY = 256
+# Below 1, rare bytes are rarer still.
+TEMPERATURE = 0.6
 
 
 class Block(nn.Module):
@@ -85,17 +87,22 @@ class Language(nn.Module):
         return x
 
 
+def pick(logits: Tensor, dice: torch.Generator) -> int:
+    """A byte by chance, the likelier the more often, from logits (256,). `dice` is a generator on the CPU."""
+    return int(torch.multinomial((logits.float().cpu() / TEMPERATURE).softmax(0), 1, generator=dice))
+
+
 @torch.no_grad()
-def generate(model: nn.Module, start: bytes, length: int, context: int) -> bytes:
-    """`start` and what the model makes of it: `length` more bytes, each time the likeliest.
+def generate(model: nn.Module, start: bytes, length: int, context: int, seed: int = 0) -> str:
+    """`start` and what the model makes of it: `length` more bytes, by chance.
 
     Args:
         model: from bytes (1, T) to logits (1, 256, T).
         context: bytes that the model sees at most.
     """
-    device = next(model.parameters()).device
+    device, dice = next(model.parameters()).device, torch.Generator().manual_seed(seed)
     text = list(start)
     for _ in range(length):
-        seen = torch.tensor([text[-context:]], device=device)
-        text.append(int(model(seen)[0, :, -1].argmax()))
-    return bytes(text)
+        logits = model(torch.tensor([text[-context:]], device=device))
+        text.append(pick(logits[0, :, -1], dice))
+    return bytes(text).decode(errors="replace")

@@ -1,0 +1,60 @@
+"""Where a model is cut into stages, and what each stage has of it."""
+
+import copy
+from collections.abc import Sequence
+
+from torch import nn
+
+from distlab.models import Language
+
+
+def evenly(layers: int, stages: int) -> list[int]:
+    """Blocks of each stage, the earlier ones one more where they cannot be equal.
+
+    >>> evenly(8, 3)
+    [3, 3, 2]
+
+    Raises:
+        ValueError: a stage would have none.
+    """
+    if stages > layers:
+        raise ValueError(
+            f"{layers} layers cannot be cut into {stages} stages: use --layers {stages} or more, or fewer ranks"
+        )
+    return [layers // stages + (stage < layers % stages) for stage in range(stages)]
+
+
+def require_cut(cut: Sequence[int], layers: int, stages: int) -> None:
+    """Refuse a cut that does not fit.
+
+    Raises:
+        ValueError: it has another number of stages or layers than there are, or an empty stage.
+    """
+    text = ",".join(map(str, cut))
+    if len(cut) != stages:
+        raise ValueError(f"--cut {text} makes {len(cut)} stages, but there are {stages}: give {stages} numbers")
+    if min(cut) < 1:
+        raise ValueError(f"--cut {text}: stage {list(cut).index(min(cut))} has no layer, give each 1 or more")
+    if sum(cut) != layers:
+        raise ValueError(f"--cut {text} shares out {sum(cut)} layers, but the model has {layers}")
+
+
+def stage_of(model: Language, cut: Sequence[int], stage: int) -> Language:
+    """One stage: its blocks, in the first also the embedding, in the last also the head.
+
+    Its parts are the model's own and keep their names, so that two stages of a tied model on one
+    rank hold the same matrix.
+
+    Args:
+        cut: blocks of each stage.
+    """
+    part = copy.copy(model)
+    # A shallow copy of a module shares the tables in which it looks up its parts.
+    part._modules = dict(model._modules)
+    first = sum(cut[:stage])
+    part.blocks = nn.ModuleDict({name: model.blocks[name] for name in map(str, range(first, first + cut[stage]))})
+    if stage > 0:
+        part.tokens = part.places = None
+    if stage < len(cut) - 1:
+        part.norm = part.head = None
+    return part
