@@ -1,5 +1,7 @@
 """A small decoder-only transformer over bytes (Vaswani et al. 2017, arXiv 1706.03762; Radford et al. 2019)."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -63,7 +65,7 @@ class Language(nn.Module):
             for name, weight in self.named_parameters():
                 if weight.dim() == 2:
                     nn.init.normal_(weight, std=self._spread(name, layers, width))
-        self.tied = tied
+        self.width, self.tied = width, tied
         if tied:
             self.head.weight = self.tokens.weight
 
@@ -79,7 +81,7 @@ class Language(nn.Module):
         """Bytes (N, T), or what the previous stage made of them (N, T, width)."""
         if self.tokens is not None:
             # A matrix that is small enough to be the head as well is too small here (Vaswani, section 3.4).
-            x = (self.tokens(x) + self.places.weight[: x.shape[1]]) * self.places.embedding_dim**0.5
+            x = (self.tokens(x) + self.places.weight[: x.shape[1]]) * self.width**0.5
         for block in self.blocks.values():
             x = block(x)
         if self.head is not None:
@@ -87,22 +89,17 @@ class Language(nn.Module):
         return x
 
 
-def pick(logits: Tensor, dice: torch.Generator) -> int:
-    """A byte by chance, the likelier the more often, from logits (256,). `dice` is a generator on the CPU."""
-    return int(torch.multinomial((logits.float().cpu() / TEMPERATURE).softmax(0), 1, generator=dice))
-
-
 @torch.no_grad()
-def generate(model: nn.Module, start: bytes, length: int, context: int, seed: int = 0) -> str:
+def generate(model: Callable[[Tensor], Tensor], start: bytes, length: int, context: int, seed: int = 0) -> str:
     """`start` and what the model makes of it: `length` more bytes, by chance.
 
     Args:
-        model: from bytes (1, T) to logits (1, 256, T).
+        model: from bytes (1, T) on the CPU to logits (1, 256, T).
         context: bytes that the model sees at most.
     """
-    device, dice = next(model.parameters()).device, torch.Generator().manual_seed(seed)
+    dice = torch.Generator().manual_seed(seed)
     text = list(start)
     for _ in range(length):
-        logits = model(torch.tensor([text[-context:]], device=device))
-        text.append(pick(logits[0, :, -1], dice))
+        logits = model(torch.tensor([text[-context:]]))[0, :, -1].float().cpu()
+        text.append(int(torch.multinomial((logits / TEMPERATURE).softmax(0), 1, generator=dice)))
     return bytes(text).decode(errors="replace")

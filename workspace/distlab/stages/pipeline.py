@@ -1,0 +1,197 @@
+"""One rank's stages of a model, and the schedule by which they work with those of other ranks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleZBVZeroBubble,
+    SplitPoint,
+    pipeline,
+)
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from distlab.loop import require_finite
+from distlab.models import Language
+from distlab.process import Rank
+from distlab.stages.cut import stage_of
+from distlab.stages.plan import Plan, rank_of
+from distlab.stages.shared import Shared
+
+CLASSES = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved": ScheduleInterleaved1F1B,
+    "zero-bubble": ScheduleZBVZeroBubble,
+}
+
+
+class Pipeline(nn.Module):
+    """This rank's stages. Looks like a model that has only their parameters, under the whole model's names.
+
+    All ranks of a pipeline must call the same method at the same point, with the same batch.
+
+    Args:
+        model: the whole model, on the CPU; the same on every rank.
+        batch_size: samples of a batch; each batch must have as many.
+        context: bytes of each sample.
+        by: "hand" takes the model's parts, "trace" lets torch.export find them.
+        clip: longest gradient over all stages, if any.
+    """
+
+    def __init__(
+        self,
+        me: Rank,
+        plan: Plan,
+        model: Language,
+        batch_size: int,
+        context: int,
+        *,
+        by: str = "hand",
+        clip: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.me, self.plan, self.batch_size, self.context, self.clip = me, plan, batch_size, context, clip
+        self.width = model.width
+        shape = {"stage": plan.ranks, "replica": plan.replicas}
+        names = ("replica", "stage") if plan.inside == "stages" else ("stage", "replica")
+        self.mesh = init_device_mesh(me.message_device.type, tuple(shape[one] for one in names), mesh_dim_names=names)
+        group = self.mesh["stage"].get_group()
+        self.names = [name for name, _ in model.named_parameters()]
+        self.known = set(model.state_dict())
+        make = self._traced(model) if by == "trace" else self._by_hand(model)
+        self.stages = [make(stage, group) for stage in plan.own]
+        self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
+        self._across_devices()
+        kind, many = CLASSES[plan.schedule], len(self.stages) > 1 or plan.schedule in ("interleaved", "zero-bubble")
+        self.schedule = kind(
+            self.stages if many else self.stages[0], plan.microbatches, loss_fn=self._loss, scale_grads=False
+        )
+        self.shared = Shared(self.mesh, plan, self.own_parameters(), model.tied)
+        self.share = 1.0
+
+    def _by_hand(self, model: Language) -> Callable[[int, dist.ProcessGroup], PipelineStage]:
+        cut, device = self.plan.cut, self.me.message_device
+        return lambda stage, group: PipelineStage(stage_of(model, cut, stage), stage, len(cut), device, group=group)
+
+    def _traced(self, model: Language) -> Callable[[int, dist.ProcessGroup], Any]:
+        if model.tied:
+            raise ValueError(
+                "a tied model cannot be traced into stages that share a matrix: use --by hand, or no --tied"
+            )
+        cut = self.plan.cut
+        firsts = [str(sum(cut[:stage])) for stage in range(1, len(cut))]
+        example = torch.zeros(self.batch_size // self.plan.microbatches, self.context, dtype=torch.int64)
+        pipe = pipeline(model, (example,), split_spec={f"blocks.{one}": SplitPoint.BEGINNING for one in firsts})
+        return lambda stage, group: pipe.build_stage(stage, self.me.message_device, group=group)
+
+    def _across_devices(self) -> None:
+        """gloo sends from the CPU alone: stages on a GPU then take from there, and give there."""
+        if self.me.message_device == self.me.device:
+            return
+        for part in self.parts:
+            part.register_forward_pre_hook(lambda _, given: tuple(one.to(self.me.device) for one in given))
+            part.register_forward_hook(lambda *seen: seen[-1].to(self.me.message_device))
+
+    def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        # Microbatches are equally large, so the batch's mean is the mean of theirs.
+        return F.cross_entropy(logits, labels.to(logits.device)) * (self.share / self.plan.microbatches)
+
+    def state_dict(self, *_: object, **__: object) -> dict[str, Tensor]:
+        """Weights of this rank's stages by the whole model's names."""
+        return {name: value for part in self.parts for name, value in part.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor], *_: object, **__: object) -> None:
+        """Take this rank's weights."""
+        for part in self.parts:
+            part.load_state_dict({name: state[name] for name in part.state_dict()})
+
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """This rank's parameters by the whole model's names, each once."""
+        named = (pair for part in self.parts for pair in part.named_parameters())
+        seen: dict[int, str] = {}
+        return {name: one for name, one in named if seen.setdefault(id(one), name) == name}
+
+    def forward(self, batch: Tensor) -> Tensor | None:
+        """Bytes (batch_size, T) to logits (batch_size, 256, T) on the rank with the last stage, None on others.
+
+        For validation: nothing is kept for a backward.
+        """
+        self._require_size(batch)
+        pieces = batch.to(self.me.message_device).chunk(self.plan.microbatches)
+        sent: list[dist.Work] = []
+        # Not schedule.eval: it fails where two stages that follow each other are on one rank.
+        outputs = [self._through(piece, sent) for piece in pieces]
+        for one in sent:
+            one.wait()
+        return torch.cat(outputs).to(self.me.device) if self.plan.is_last else None
+
+    def _through(self, piece: Tensor, sent: list[dist.Work]) -> Tensor | None:
+        """One microbatch through this rank's stages, in the order of stages over all ranks."""
+        group, last = self.mesh["stage"].get_group(), len(self.plan.cut) - 1
+        x = piece
+        for stage, part in zip(self.plan.own, self.parts, strict=True):
+            before, after = (rank_of(one, self.plan.schedule, self.plan.ranks) for one in (stage - 1, stage + 1))
+            if stage > 0 and before != self.plan.position:
+                x = torch.empty(*piece.shape, self.width, device=piece.device)
+                dist.recv(x, group=group, group_src=before)
+            x = part(x)
+            if stage < last and after != self.plan.position:
+                sent.append(dist.isend(x.contiguous(), group=group, group_dst=after))
+        return x
+
+    def predict(self, text: Tensor) -> Tensor:
+        """Bytes (1, T) to logits (1, 256, T), on every rank of the pipeline."""
+        batch = text.new_zeros(self.batch_size, self.context)
+        # Nothing at the end can be seen from earlier places, and other rows not at all.
+        batch[0, : text.shape[1]] = text[0]
+        logits = self(batch)
+        last = self.last_rank()
+        answer = torch.empty(1, 256, text.shape[1], device=self.me.message_device)
+        if logits is not None:
+            answer.copy_(logits[:1, :, : text.shape[1]])
+        dist.broadcast(answer, src=last, group=self.mesh["stage"].get_group())
+        return answer
+
+    def last_rank(self) -> int:
+        """The rank, among all, that has the last stage of this pipeline."""
+        position = rank_of(len(self.plan.cut) - 1, self.plan.schedule, self.plan.ranks)
+        return dist.get_global_rank(self.mesh["stage"].get_group(), position)
+
+    def step(
+        self, _: nn.Module, optimizer: Optimizer, batch: Tensor, labels: Tensor, share: float, update: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """A `step` for `loop.fit`, see `loop.train_step`: microbatches through all stages, forward and backward."""
+        self._require_size(batch)
+        self.share = share
+        losses: list[Tensor] = []
+        targets = {"target": labels, "losses": losses} if self.plan.is_last else {}
+        logits = self.schedule.step(*self._first(batch), **targets)
+        loss = torch.stack(losses).sum() / share if losses else torch.zeros(())
+        require_finite(loss)
+        if update:
+            self.shared.add_up()
+            if self.clip:
+                self.shared.shorten(self.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach().to(self.me.device), None if logits is None else logits.detach().to(self.me.device)
+
+    def _first(self, batch: Tensor) -> tuple[Tensor, ...]:
+        # On other ranks an input of the pipeline would be taken for one of their stage.
+        return (batch.to(self.me.message_device),) if self.plan.is_first else ()
+
+    def _require_size(self, batch: Tensor) -> None:
+        if len(batch) != self.batch_size:
+            raise ValueError(
+                f"rank {self.me.rank} on {self.me.host}: a batch of {len(batch)} samples in a pipeline that was made "
+                f"for {self.batch_size}: leave the smaller last batch out, or use the --batch-size of the checkpoint"
+            )

@@ -1,0 +1,125 @@
+"""Which stages a rank has: the options of a pipeline, held against what there is, before anything starts."""
+
+import argparse
+from dataclasses import dataclass
+
+from distlab import loop
+from distlab.process import Rank
+from distlab.stages.cut import evenly, require_cut
+
+# Stages of one rank, and whether their order turns round at the last rank: 0 1 2 | 2 1 0.
+SCHEDULES = {"gpipe": (1, False), "1f1b": (1, False), "interleaved": (2, False), "zero-bubble": (2, True)}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what `plan` reads."""
+    add = parser.add_argument
+    add("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="in which order stages work")
+    add("--microbatches", type=loop.whole(1), default=4, metavar="M", help="pieces of a batch")
+    add("--cut", type=_numbers, metavar="N,N,...", help="layers of each stage; as equal as can be by default")
+    add("--by", choices=("hand", "trace"), default="hand", help="make stages of the model's parts, or trace it")
+    add("--replicas", type=loop.whole(1), default=1, help="pipelines beside each other, which share the batches")
+    add("--inside", choices=("replicas", "stages"), default="replicas", help="what lies next to each other on a host")
+    add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this over all stages")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of whole numbers such as 2,2,2,2") from None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A rank's place in a pipeline, and what its stages are.
+
+    Attributes:
+        ranks: ranks of one pipeline.
+        position: this rank's among them, from 0.
+        replicas: pipelines beside each other.
+        replica: which of them this rank is in.
+        inside: "replicas" or "stages": whose ranks follow one another, and so share a host.
+        cut: layers of each stage, over the whole pipeline.
+        own: stages of this rank, earliest first.
+    """
+
+    schedule: str
+    microbatches: int
+    ranks: int
+    position: int
+    replicas: int
+    replica: int
+    inside: str
+    cut: tuple[int, ...]
+    own: tuple[int, ...]
+
+    @property
+    def is_first(self) -> bool:
+        """This rank has the first stage: it takes the batch."""
+        return 0 in self.own
+
+    @property
+    def is_last(self) -> bool:
+        """This rank has the last stage: it has logits and loss."""
+        return len(self.cut) - 1 in self.own
+
+
+def rank_of(stage: int, schedule: str, ranks: int) -> int:
+    """The position of the rank that has a stage.
+
+    >>> [rank_of(stage, "interleaved", 2) for stage in range(4)]
+    [0, 1, 0, 1]
+    >>> [rank_of(stage, "zero-bubble", 2) for stage in range(4)]
+    [0, 1, 1, 0]
+    """
+    turn, place = divmod(stage, ranks)
+    return ranks - 1 - place if SCHEDULES[schedule][1] and turn % 2 else place
+
+
+def plan(args: argparse.Namespace, me: Rank) -> Plan:
+    """Work out a rank's place from the options.
+
+    Raises:
+        ValueError: they do not fit each other or the number of ranks; on every rank alike.
+    """
+    if me.world_size % args.replicas:
+        raise ValueError(
+            f"{me.world_size} ranks cannot make {args.replicas} pipelines of the same length: "
+            f"use --replicas with a divisor of {me.world_size}"
+        )
+    ranks = me.world_size // args.replicas
+    position, replica = divmod(me.rank, args.replicas)
+    if args.inside == "stages":
+        replica, position = divmod(me.rank, ranks)
+    _require_microbatches(args, ranks)
+    _require_traceable(args)
+    stages = ranks * SCHEDULES[args.schedule][0]
+    cut = args.cut or evenly(args.layers, stages)
+    require_cut(cut, args.layers, stages)
+    own = tuple(stage for stage in range(stages) if rank_of(stage, args.schedule, ranks) == position)
+    return Plan(args.schedule, args.microbatches, ranks, position, args.replicas, replica, args.inside, tuple(cut), own)
+
+
+def _require_microbatches(args: argparse.Namespace, ranks: int) -> None:
+    size, pieces, schedule = args.batch_size, args.microbatches, args.schedule
+    if size % pieces:
+        fitting = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
+        raise ValueError(f"a batch of {size} is not divisible by {pieces} microbatches: use one of {fitting}")
+    if schedule == "1f1b" and pieces < ranks:
+        raise ValueError(
+            f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: use --microbatches {ranks} or more"
+        )
+    if schedule == "interleaved" and pieces % ranks:
+        raise ValueError(
+            f"interleaved goes round in turns of {ranks} ranks, and {pieces} microbatches are no multiple of that: "
+            f"use --microbatches {ranks * max(1, pieces // ranks)}"
+        )
+
+
+def _require_traceable(args: argparse.Namespace) -> None:
+    if args.by == "trace" and args.tied:
+        raise ValueError("tracing cannot cut a matrix that two stages share: use --by hand, or no --tied")
+    if args.by == "trace" and args.schedule == "zero-bubble":
+        # torch's traced stages take the next stage to be on the next rank.
+        raise ValueError("traced stages cannot turn round at the last rank as zero-bubble's do: use --by hand")

@@ -1,0 +1,65 @@
+"""What a rank's gradients need from other ranks: the other end of a tied model, other replicas, a common norm."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from distlab.stages.plan import Plan, rank_of
+
+EMBEDDING, HEAD = "tokens.weight", "head.weight"
+
+
+class Shared:
+    """Brings a rank's gradients together with those that belong to them.
+
+    Replicas are averaged here and not by DistributedDataParallel: its hooks do not see a backward
+    that a schedule splits into inputs and weights.
+
+    Args:
+        mesh: with the dimensions "stage" and "replica".
+        own: this rank's parameters by name.
+        tied: the first and the last stage hold the same matrix.
+    """
+
+    def __init__(self, mesh: DeviceMesh, plan: Plan, own: Mapping[str, nn.Parameter], tied: bool) -> None:
+        self.mesh, self.replicas = mesh, plan.replicas
+        self.own = list(own.values())
+        last = rank_of(len(plan.cut) - 1, plan.schedule, plan.ranks)
+        self.ends = _group_of_ends(mesh, last, plan.replica) if tied and last != 0 else None
+        self.matrix = own.get(EMBEDDING, own.get(HEAD)) if self.ends and plan.position in (0, last) else None
+        # Of a matrix that two ranks hold, only the first counts for the norm.
+        self.counted = [one for one in self.own if one is not self.matrix or plan.is_first]
+
+    def add_up(self) -> None:
+        """Sum over the ends of a tied model, and mean over replicas. All ranks must call it."""
+        if self.matrix is not None:
+            dist.all_reduce(self.matrix.grad, group=self.ends)
+        if self.replicas > 1:
+            gradients = [one.grad for one in self.own if one.grad is not None]
+            flat = torch.cat([one.reshape(-1) for one in gradients])
+            dist.all_reduce(flat, group=self.mesh["replica"].get_group())
+            for one, mean in zip(
+                gradients, (flat / self.replicas).split([one.numel() for one in gradients]), strict=True
+            ):
+                one.copy_(mean.view_as(one))
+
+    def norm(self) -> Tensor:
+        """The length of the whole model's gradient, the same on all ranks of a pipeline."""
+        squares = get_total_norm([one.grad for one in self.counted if one.grad is not None]) ** 2
+        dist.all_reduce(squares, group=self.mesh["stage"].get_group())
+        return squares.sqrt()
+
+    def shorten(self, longest: float) -> None:
+        """Clip as `clip_grad_norm_` does for a model in one place."""
+        clip_grads_with_norm_(self.own, longest, self.norm())
+
+
+def _group_of_ends(mesh: DeviceMesh, last: int, replica: int) -> dist.ProcessGroup:
+    """The ranks with the first and the last stage of this rank's pipeline. Every rank makes all groups."""
+    ranks = mesh.mesh if mesh.mesh_dim_names[0] == "stage" else mesh.mesh.T
+    groups = [dist.new_group([int(ranks[0, one]), int(ranks[last, one])]) for one in range(ranks.shape[1])]
+    return groups[replica]
