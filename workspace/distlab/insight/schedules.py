@@ -36,7 +36,7 @@ def simulate(
     backward: float = 2.0,
     message: float = 0.0,
     costs: Sequence[float] | None = None,
-    unit: str = "time of one forward",
+    unit: str = "times of one forward",
 ) -> list[dict]:
     """One step: each piece of work starts when its rank is free and what it needs is there.
 
