@@ -7,7 +7,6 @@ of activations kept for backward, each storage counted once; on a GPU also the a
 import argparse
 import shutil
 import time
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from distlab import process, report
+from distlab.loop import kept
 
 # name -> (autocast, channels_last, compiled)
 ROWS = {
@@ -36,23 +36,6 @@ def net(width: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
-def kept_bytes(forward: Callable[[], Tensor], parameters: set[int]) -> int:
-    """Bytes that a forward pass keeps for backward, parameters left out, each storage once."""
-    storages: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in parameters:
-            storages[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = forward()
-    # Only now: while the graph lives, no storage is freed and its address given to another.
-    del loss
-    return sum(storages.values())
-
-
 def no_compiler(device: torch.device) -> str | None:
     """Why torch.compile cannot work here, or None."""
     language, names = COMPILERS[device.type]
@@ -72,7 +55,7 @@ class Row:
         self.labels = torch.randint(0, 10, (args.batch_size,)).to(me.device)
         net_itself = net(args.width).to(me.device, memory_format=layout)
         self.model = torch.compile(net_itself) if compiled else net_itself
-        self.parameters = {one.untyped_storage().data_ptr() for one in net_itself.parameters()}
+        self.parameters = list(net_itself.parameters())
         self.optimizer = SGD(net_itself.parameters(), lr=0.01)
         self.times: list[float] = []
         self.first = 0.0
@@ -148,7 +131,7 @@ def main() -> None:
                 name=name,
                 milliseconds=1000 * min(row.times),
                 first_seconds=row.first,
-                kept_bytes=kept_bytes(row.forward, row.parameters),
+                kept_bytes=kept.kept_bytes(row.forward, row.parameters),
                 peak_bytes=row.peak_bytes(),
                 why_not=None,
             )

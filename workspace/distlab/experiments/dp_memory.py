@@ -12,14 +12,9 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from distlab import models, process, replicas, report
+from distlab.loop.kept import size
 
 SHAPE = 1, 10, 28, 28
-
-
-def size(tensors: list[Tensor]) -> int:
-    """Bytes of some tensors; those that share memory count once."""
-    storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
-    return sum(storages.values())
 
 
 class Watch:

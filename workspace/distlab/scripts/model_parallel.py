@@ -1,0 +1,35 @@
+"""Train a small language model whose layers lie on two devices, in one process.
+
+python workspace/distlab/scripts/model_parallel.py --splits 4
+"""
+
+from torch.optim import AdamW
+
+from distlab import data, loop, models, process
+from distlab.stages.devices import OnDevices
+
+
+def main(argv: list[str] | None = None) -> list[dict]:
+    """Train as the options say; return the epochs' records."""
+    parser = loop.text_options(__doc__)
+    parser.add_argument("--splits", type=loop.whole(1), default=1, metavar="N", help="pieces of a batch")
+    args = parser.parse_args(argv)
+    with process.alone() as me:
+        text = loop.load_text(args, me)
+        sampler = loop.Shuffle(text.train, seed=args.seed)
+        train = data.loader(text.train, args.batch_size, sampler=sampler, workers=args.workers)
+        val = data.loader(text.val, args.batch_size)
+
+        size = args.layers, args.width, args.heads, args.context
+        model = models.Language(*size, tied=args.tied, seed=args.seed)
+        # The main device comes first of the two, has the labels, and so takes the last stage.
+        model = OnDevices(model, me.devices(2)[::-1], args.splits)
+        optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=1), eps=1e-6)
+
+        epochs = loop.fit(me, model, optimizer, train, val, args)
+        me.print(models.generate(lambda text: model(text.to(me.device)), b"def ", args.say, args.context, args.seed))
+        return epochs
+
+
+if __name__ == "__main__":
+    main()
