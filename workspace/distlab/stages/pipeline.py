@@ -83,10 +83,6 @@ class Pipeline(nn.Module):
         return lambda stage, group: PipelineStage(stage_of(model, cut, stage), stage, len(cut), device, group=group)
 
     def _traced(self, model: Language) -> Callable[[int, dist.ProcessGroup], Any]:
-        if model.tied:
-            raise ValueError(
-                "a tied model cannot be traced into stages that share a matrix: use --by hand, or no --tied"
-            )
         cut = self.plan.cut
         firsts = [str(sum(cut[:stage])) for stage in range(1, len(cut))]
         example = torch.zeros(self.batch_size // self.plan.microbatches, self.context, dtype=torch.int64)
@@ -120,6 +116,7 @@ class Pipeline(nn.Module):
         seen: dict[int, str] = {}
         return {name: one for name, one in named if seen.setdefault(id(one), name) == name}
 
+    @torch.no_grad()
     def forward(self, batch: Tensor) -> Tensor | None:
         """Bytes (batch_size, T) to logits (batch_size, 256, T) on the rank with the last stage, None on others.
 

@@ -53,6 +53,9 @@ class Together(loop.Together):
             return state | {"model": weights}
         places = {name: place for place, name in enumerate(self.pipeline.names)}
         saved, own = state["optimizer"], self.pipeline.own_parameters()
+        if len(saved["param_groups"][0]["params"]) != len(places):
+            # Of a model with other parameters: the optimizer refuses it, as it does in one process.
+            return state | {"model": weights}
         entries = [saved["state"].get(places[_once(name, places)]) for name in own]
         one = dict(saved["param_groups"][0]) | {"params": list(range(len(own)))}
         optimizer = {"state": {i: entry for i, entry in enumerate(entries) if entry}, "param_groups": [one]}
