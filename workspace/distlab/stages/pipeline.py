@@ -66,7 +66,7 @@ class Pipeline(nn.Module):
         self.mesh = init_device_mesh(me.message_device.type, tuple(shape[one] for one in names), mesh_dim_names=names)
         group = self.mesh["stage"].get_group()
         self.names = [name for name, _ in model.named_parameters()]
-        self.known = set(model.state_dict())
+        self.shapes = {name: value.to("meta") for name, value in model.state_dict().items()}
         make = self._traced(model) if by == "trace" else self._by_hand(model)
         self.stages = [make(stage, group) for stage in plan.own]
         self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
