@@ -79,11 +79,11 @@ def text_options(description: str | None = None) -> argparse.ArgumentParser:
     parser = _training(description, lr=0.005)
     add = parser.add_argument
     # Adam's steps are as long as the rate, however large the batch: more samples do not call for longer ones.
-    parser.set_defaults(samples="sequences", model="language", lr_scaling=False, batch_size=16)
+    parser.set_defaults(samples="sequences", model="language", lr_scaling=False, batch_size=32)
     add("--layers", type=whole(1), default=8, help="blocks of the network")
     add("--width", type=whole(1), default=64, help="numbers that stand for one byte")
     add("--heads", type=whole(1), default=4, help="heads of attention, which share the width")
-    add("--context", type=whole(1), default=64, help="bytes of a sequence")
+    add("--context", type=whole(1), default=32, help="bytes of a sequence")
     add("--tied", action="store_true", help="one matrix for the embedding and the head")
     add("--limit", type=whole(1), default=200_000, metavar="N", help="use at most this many bytes of text")
     add("--say", type=whole(0), default=60, metavar="N", help="write so many bytes at the end")
