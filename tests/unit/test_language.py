@@ -119,9 +119,8 @@ def test_validation_is_other_text():
 def test_too_little_text_is_one_sentence():
     with pytest.raises(ValueError) as refused:
         data.sequences(100, CONTEXT, multiple=9)
-    assert str(refused.value) == (
-        "100 bytes of text for training are fewer than 9 sequences of 12: use a larger --limit or a smaller --batch-size"
-    )
+    which = "100 bytes of text for training are fewer than 9 sequences of 12"
+    assert str(refused.value) == f"{which}: use a larger --limit or a smaller --batch-size"
     assert len(data.sequences(109, CONTEXT, multiple=9).train) == 9
 
 

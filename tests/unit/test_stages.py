@@ -6,6 +6,7 @@ import pytest
 import start_ranks
 import torch
 from distlab import checkpoint
+from same_training import assert_same_records, assert_same_state
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -51,35 +52,6 @@ def one_again(folder, four):
 @pytest.fixture
 def ranks(request):
     return lambda size: request.getfixturevalue(NAMES[size])
-
-
-def assert_same_state(mine, twin):
-    """Two checkpoints hold the same model, and an optimizer that has seen the same gradients.
-
-    Adam's steps hardly tell by what its gradients were multiplied, its averages of them do.
-    """
-    mine, twin = checkpoint.read(mine), checkpoint.read(twin)
-    assert set(mine["model"]) == set(twin["model"])
-    for name, value in twin["model"].items():
-        np.testing.assert_allclose(mine["model"][name], value, atol=1e-5, err_msg=name)
-    assert (mine["epoch"], mine["steps"], mine["samples"]) == (twin["epoch"], twin["steps"], twin["samples"])
-    mine, twin = mine["optimizer"], twin["optimizer"]
-    assert mine["param_groups"] == twin["param_groups"]
-    assert set(mine["state"]) == set(twin["state"]) == set(twin["param_groups"][0]["params"])
-    for place, entry in twin["state"].items():
-        assert set(mine["state"][place]) == set(entry) == {"step", "exp_avg", "exp_avg_sq"}
-        for name, value in entry.items():
-            largest = value.abs().max().item()
-            np.testing.assert_allclose(
-                mine["state"][place][name], value, rtol=0, atol=1e-4 * largest, err_msg=f"{name} of {place}"
-            )
-
-
-def assert_same_records(mine, twin):
-    assert len(mine) == len(twin)
-    for one, other in zip(mine, twin, strict=True):
-        for name in ("epoch", "loss", "accuracy", "val_loss", "val_accuracy", "val_images", "lr"):
-            assert one[name] == pytest.approx(other[name], abs=1e-5), name
 
 
 CASES = [(size, name, twin) for size, cases in TRAININGS.items() for name, (twin, _) in cases.items()]
