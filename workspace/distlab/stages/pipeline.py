@@ -171,7 +171,11 @@ class Pipeline(nn.Module):
         self.share = share
         losses: list[Tensor] = []
         targets = {"target": labels, "losses": losses} if self.plan.is_last else {}
-        logits = self.schedule.step(*self._first(batch), **targets)
+        try:
+            logits = self.schedule.step(*self._first(batch), **targets)
+        except RuntimeError as error:
+            # torch wraps what a stage raises in a list of the shapes that it was given.
+            raise error.__cause__ or error from None
         loss = torch.stack(losses).sum() / share if losses else torch.zeros(())
         require_finite(loss)
         if update:
