@@ -7,12 +7,13 @@ so a file loads into one process, into DDP on any number of ranks, or into a not
 import errno
 import io
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from distlab.models import unwrap
@@ -37,7 +38,7 @@ class CheckpointError(ValueError):
 
 def _require_plain(value: object, where: str) -> None:
     # Exact types: a numpy scalar is a float to isinstance, yet torch.load refuses it by default.
-    if value is None or type(value) in (bool, int, float, str) or isinstance(value, torch.Tensor):
+    if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor):
         return
     if isinstance(value, dict):
         for key, one in value.items():
@@ -141,7 +142,16 @@ def load_model(model: nn.Module, weights: dict) -> None:
     net = unwrap(model)
     if weights and all(key.startswith(PREFIX) for key in weights):
         weights = {key.removeprefix(PREFIX): value for key, value in weights.items()}
-    own = net.state_dict()
+    require_fit(weights, net.state_dict())
+    net.load_state_dict(weights)
+
+
+def require_fit(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Refuse saved weights that have not the names and shapes of a model's own.
+
+    Raises:
+        CheckpointError: the message names the first key that is missing, too many or of another shape.
+    """
     for key, value in own.items():
         if key not in weights:
             found = next(iter(weights), "nothing")
@@ -154,7 +164,6 @@ def load_model(model: nn.Module, weights: dict) -> None:
     more = next((key for key in weights if key not in own), None)
     if more is not None:
         raise CheckpointError(f"the checkpoint is of another model: it has {more!r}, which this model lacks")
-    net.load_state_dict(weights)
 
 
 def restore(state: dict, model: nn.Module, optimizer: Optimizer | None = None) -> None:

@@ -12,7 +12,7 @@ import weakref
 PRELOAD = (
     *("torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "torch.utils.data", "numpy"),
     *("distlab.agent.rank", "distlab.checkpoint", "distlab.data", "distlab.loop", "distlab.models"),
-    *("distlab.process", "distlab.report"),
+    *("distlab.process", "distlab.report", "distlab.stages"),
 )
 for name in PRELOAD:
     importlib.import_module(name)

@@ -239,6 +239,9 @@ class _Fit:
             warmup_epochs=args.warmup_epochs,
         )
         parts = [f"{ranks} rank{'s' if ranks > 1 else ''} x {args.batch_size}"]
+        if ranks != me.world_size:
+            # Stages of a pipeline share a batch.
+            parts = [f"{me.world_size} ranks on {ranks} x {args.batch_size}"]
         if args.accumulate > 1:
             parts.append(f"{args.accumulate} batches")
         rate = f"learning rate {peak:g}"

@@ -49,8 +49,8 @@ def stage_of(model: Language, cut: Sequence[int], stage: int) -> Language:
         cut: blocks of each stage.
     """
     part = copy.copy(model)
-    # A shallow copy of a module shares the tables in which it looks up its parts.
-    part._modules = dict(model._modules)
+    # A shallow copy of a module shares the tables in which it looks up its parts and its hooks.
+    vars(part).update({name: copy.copy(table) for name, table in vars(model).items() if isinstance(table, dict)})
     first = sum(cut[:stage])
     part.blocks = nn.ModuleDict({name: model.blocks[name] for name in map(str, range(first, first + cut[stage]))})
     if stage > 0:

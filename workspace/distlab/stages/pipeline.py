@@ -66,7 +66,7 @@ class Pipeline(nn.Module):
         self.mesh = init_device_mesh(me.message_device.type, tuple(shape[one] for one in names), mesh_dim_names=names)
         group = self.mesh["stage"].get_group()
         self.names = [name for name, _ in model.named_parameters()]
-        self.known = set(model.state_dict())
+        self.shapes = {name: value.to("meta") for name, value in model.state_dict().items()}
         make = self._traced(model) if by == "trace" else self._by_hand(model)
         self.stages = [make(stage, group) for stage in plan.own]
         self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
@@ -83,10 +83,6 @@ class Pipeline(nn.Module):
         return lambda stage, group: PipelineStage(stage_of(model, cut, stage), stage, len(cut), device, group=group)
 
     def _traced(self, model: Language) -> Callable[[int, dist.ProcessGroup], Any]:
-        if model.tied:
-            raise ValueError(
-                "a tied model cannot be traced into stages that share a matrix: use --by hand, or no --tied"
-            )
         cut = self.plan.cut
         firsts = [str(sum(cut[:stage])) for stage in range(1, len(cut))]
         example = torch.zeros(self.batch_size // self.plan.microbatches, self.context, dtype=torch.int64)
@@ -120,6 +116,7 @@ class Pipeline(nn.Module):
         seen: dict[int, str] = {}
         return {name: one for name, one in named if seen.setdefault(id(one), name) == name}
 
+    @torch.no_grad()
     def forward(self, batch: Tensor) -> Tensor | None:
         """Bytes (batch_size, T) to logits (batch_size, 256, T) on the rank with the last stage, None on others.
 
@@ -174,7 +171,11 @@ class Pipeline(nn.Module):
         self.share = share
         losses: list[Tensor] = []
         targets = {"target": labels, "losses": losses} if self.plan.is_last else {}
-        logits = self.schedule.step(*self._first(batch), **targets)
+        try:
+            logits = self.schedule.step(*self._first(batch), **targets)
+        except RuntimeError as error:
+            # torch wraps what a stage raises in a list of the shapes that it was given.
+            raise error.__cause__ or error from None
         loss = torch.stack(losses).sum() / share if losses else torch.zeros(())
         require_finite(loss)
         if update:

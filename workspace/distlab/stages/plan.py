@@ -103,18 +103,24 @@ def plan(args: argparse.Namespace, me: Rank) -> Plan:
 
 def _require_microbatches(args: argparse.Namespace, ranks: int) -> None:
     size, pieces, schedule = args.batch_size, args.microbatches, args.schedule
+    divisors = [number for number in range(1, size + 1) if size % number == 0]
+    fitting = [number for number in divisors if _suits(number, schedule, ranks)]
+    offer = f"use one of {', '.join(map(str, fitting))}" if fitting else f"use a multiple of {ranks} as --batch-size"
     if size % pieces:
-        fitting = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
-        raise ValueError(f"a batch of {size} is not divisible by {pieces} microbatches: use one of {fitting}")
-    if schedule == "1f1b" and pieces < ranks:
-        raise ValueError(
-            f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: use --microbatches {ranks} or more"
-        )
-    if schedule == "interleaved" and pieces % ranks:
-        raise ValueError(
-            f"interleaved goes round in turns of {ranks} ranks, and {pieces} microbatches are no multiple of that: "
-            f"use --microbatches {ranks * max(1, pieces // ranks)}"
-        )
+        raise ValueError(f"a batch of {size} is not divisible by {pieces} microbatches: {offer}")
+    if pieces in fitting:
+        return
+    if schedule == "1f1b":
+        raise ValueError(f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: {offer}")
+    raise ValueError(
+        f"interleaved goes round in turns of {ranks} ranks, and {pieces} microbatches are no multiple of that: {offer}"
+    )
+
+
+def _suits(microbatches: int, schedule: str, ranks: int) -> bool:
+    if schedule == "interleaved":
+        return microbatches % ranks == 0
+    return schedule != "1f1b" or microbatches >= ranks
 
 
 def _require_traceable(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from distlab import loop
+from distlab.checkpoint import require_fit
 from distlab.stages.pipeline import Pipeline
 from distlab.stages.shared import EMBEDDING, HEAD
 
@@ -44,15 +45,20 @@ class Together(loop.Together):
         return Whole(weights), Whole({"state": state, "param_groups": [one]})
 
     def own(self, state: dict) -> dict:
-        """This rank's part of a checkpoint, and what no rank knows, for the error that names it."""
-        mine = self.pipeline.state_dict()
-        weights = {
-            name: value for name, value in state["model"].items() if name in mine or name not in self.pipeline.known
-        }
+        """This rank's part of a checkpoint.
+
+        Raises:
+            CheckpointError: it is of another model; on every rank, whichever stage lacks something.
+        """
+        require_fit(state["model"], self.pipeline.shapes)
+        weights = {name: state["model"][name] for name in self.pipeline.state_dict()}
         if "optimizer" not in state:
             return state | {"model": weights}
         places = {name: place for place, name in enumerate(self.pipeline.names)}
         saved, own = state["optimizer"], self.pipeline.own_parameters()
+        if len(saved["param_groups"][0]["params"]) != len(places):
+            # Of a model with other parameters: the optimizer refuses it, as it does in one process.
+            return state | {"model": weights}
         entries = [saved["state"].get(places[_once(name, places)]) for name in own]
         one = dict(saved["param_groups"][0]) | {"params": list(range(len(own)))}
         optimizer = {"state": {i: entry for i, entry in enumerate(entries) if entry}, "param_groups": [one]}

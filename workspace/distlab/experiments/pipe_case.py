@@ -1,0 +1,92 @@
+"""What the experiments of a pipeline share: a language model in stages, a batch, and steps that can be timed.
+
+Bytes are random: what a step takes does not depend on them.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from distlab import models, process, stages
+from distlab.stages.watch import Watch
+
+
+def options(description: str | None, layers: int = 8, width: int = 128, context: int = 64) -> argparse.ArgumentParser:
+    """A parser with the size of the model.
+
+    Args:
+        width: on a CPU. A GPU that computes a small model measures how fast it is called.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--layers", type=int, default=layers)
+    parser.add_argument("--width", type=int, help=f"{width} on a CPU, 1024 on a GPU")
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--context", type=int, help=f"{context} on a CPU, 256 on a GPU")
+    parser.set_defaults(sizes={"cpu": (width, context), "cuda": (1024, 256)})
+    return parser
+
+
+class Case:
+    """A pipeline of one schedule, and a batch of as many equal microbatches as asked for.
+
+    Args:
+        args: of `options`.
+        samples: of one microbatch.
+        more: other options of `stages.plan`: cut, replicas, inside.
+
+    Raises:
+        ValueError: the schedule does not allow it, as `stages.plan` says.
+    """
+
+    def __init__(
+        self, me: process.Rank, args: argparse.Namespace, schedule: str, microbatches: int, samples: int, **more: object
+    ) -> None:
+        width, context = (args.width or args.sizes[me.device.type][0], args.context or args.sizes[me.device.type][1])
+        words = {"schedule": schedule, "microbatches": microbatches, "batch_size": samples * microbatches}
+        usual = {"by": "hand", "tied": False, "cut": None, "replicas": 1, "inside": "replicas", "layers": args.layers}
+        self.plan = stages.plan(argparse.Namespace(**(usual | words | more)), me)
+        whole = models.Language(args.layers, width, args.heads, context)
+        self.model = stages.Pipeline(me, self.plan, whole, samples * microbatches, context)
+        dice = torch.Generator().manual_seed(self.plan.replica)
+        text = torch.randint(models.VOCABULARY, (samples * microbatches, context + 1), generator=dice).to(me.device)
+        self.batch, self.labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+    def step(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Forward and backward of all microbatches; with an optimizer also what replicas share, and the update."""
+        self.model.step(self.model, optimizer, self.batch, self.labels, 1.0, optimizer is not None)
+        self.model.zero_grad()
+
+    def watched(self) -> tuple[float, list[dict]]:
+        """A step without its update: milliseconds until the last rank is done, and this rank's spans."""
+        with Watch(self.model) as watch:
+            watch.start()
+            self.step()
+            own = watch.milliseconds()
+        return slowest(own, self.model.me), watch.spans
+
+
+def slowest(value: float, me: process.Rank) -> float:
+    """The largest of all ranks' values, the same on each."""
+    largest = torch.tensor(value, dtype=torch.float64, device=me.message_device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest.item()
+
+
+def shape(case: Case) -> dict:
+    """What every record says of a case."""
+    plan = case.plan
+    return {
+        "schedule": plan.schedule,
+        "ranks": plan.ranks,
+        "stages": len(plan.cut),
+        "cut": plan.cut,
+        "microbatches": plan.microbatches,
+    }
+
+
+def least_disturbed(steps: Sequence[tuple[float, list[dict]]]) -> tuple[float, list[dict]]:
+    """The quickest of some steps of `Case.watched`, the same one on all ranks."""
+    return min(steps, key=lambda step: step[0])

@@ -1,0 +1,77 @@
+"""When each of a rank's stages works."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+from distlab import process
+from distlab.stages.pipeline import Pipeline
+
+FORWARD, BACKWARD, INPUT, WEIGHTS = "forward", "backward", "backward input", "backward weights"
+
+
+class Watch:
+    """Notes when this rank's stages work, step by step.
+
+        with Watch(model) as watch:
+            watch.start()
+            model.step(...)
+        watch.spans
+
+    What a rank waits for is no work, nor are messages and the loss. zero-bubble hands the first
+    stage's whole backward over as one for weights (torch 2.14), so its backward for inputs is there,
+    as a span of almost no length.
+
+    On a GPU each piece is waited for, or it would be done long after its call.
+
+    Attributes:
+        spans: {kind, stage, microbatch, start, end}, in milliseconds since `start`, in order.
+    """
+
+    def __init__(self, model: Pipeline) -> None:
+        self.stages, self.device = model.stages, model.me.device
+        self.spans: list[dict] = []
+        self.began = 0.0
+
+    def start(self) -> None:
+        """A step begins, on all ranks together. All must call it.
+
+        Each rank has its own clock: two of them differ by as long as a barrier takes to let all go.
+        """
+        self.spans = []
+        dist.barrier()
+        self.began = process.now(self.device)
+
+    def milliseconds(self) -> float:
+        """Time since the step began."""
+        return 1000 * (process.now(self.device) - self.began)
+
+    def __enter__(self) -> "Watch":
+        for stage in self.stages:
+            number = stage.stage_index
+            stage.forward_one_chunk = self._timed(stage.forward_one_chunk, number, lambda _: FORWARD)
+            stage.backward_one_chunk = self._timed(stage.backward_one_chunk, number, _kind_of_backward)
+            stage.backward_weight_one_chunk = self._timed(stage.backward_weight_one_chunk, number, lambda _: WEIGHTS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stage in self.stages:
+            # The methods of the class come to light again.
+            del stage.forward_one_chunk, stage.backward_one_chunk, stage.backward_weight_one_chunk
+
+    def _timed(self, call: Callable, stage: int, kind: Callable[[dict], str]) -> Callable:
+        def timed(microbatch: int, *values: Any, **options: Any) -> Any:
+            start = self.milliseconds()
+            answer = call(microbatch, *values, **options)
+            end = self.milliseconds()
+            self.spans.append(
+                {"kind": kind(options), "stage": stage, "microbatch": microbatch, "start": start, "end": end}
+            )
+            return answer
+
+        return timed
+
+
+def _kind_of_backward(options: dict) -> str:
+    return BACKWARD if options.get("full_backward", True) else INPUT
