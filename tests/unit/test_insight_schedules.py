@@ -267,3 +267,17 @@ def test_records_that_are_not_of_one_step_are_refused(count, records, words):
 def test_microbatches_in_flight(case, most):
     assert schedules.in_flight(schedules.simulate(*case)) == dict(enumerate(most))
     assert list(schedules.in_flight(STEP).values()) == [2, 2]
+
+
+def test_the_devices_of_one_process_are_lanes_like_ranks():
+    spans = [
+        {"kind": "forward", "stage": 0, "microbatch": 0, "start": 0.0, "end": 1.0},
+        {"kind": "forward", "stage": 1, "microbatch": 0, "start": 1.0, "end": 2.0},
+        {"kind": "backward", "stage": 1, "microbatch": 0, "start": 2.0, "end": 4.0},
+        {"kind": "backward", "stage": 0, "microbatch": 0, "start": 4.0, "end": 6.0},
+    ]
+    work = {"event": "work", "rank": 0, "schedule": "naive", "ranks": 2, "stages": 2, "microbatches": 1}
+    lanes = schedules.by_device(work | {"spans": spans})
+    assert [lane["rank"] for lane in lanes] == [0, 1]
+    assert [span["start"] for span in lanes[0]["spans"]] == [0.0, 4.0]
+    assert schedules.bubble(lanes) == pytest.approx(0.5)

@@ -107,6 +107,12 @@ def bubble(records: list[dict]) -> float:
     return 1 - busy / (len(spans) * (max(ends) - min(starts)))
 
 
+def by_device(record: dict) -> list[dict]:
+    """Records as of a rank for each stage, from the record of one process that has a stage on each of its devices."""
+    stages = sorted({span["stage"] for span in record["spans"]})
+    return [record | {"rank": one, "spans": [s for s in record["spans"] if s["stage"] == one]} for one in stages]
+
+
 def in_flight(records: list[dict]) -> dict[int, int]:
     """Rank -> microbatches of which it holds activations at once, at most; one counts for each stage that holds it.
 

@@ -5,8 +5,7 @@ python workspace/distlab/scripts/model_parallel.py --splits 4
 
 from torch.optim import AdamW
 
-from distlab import data, loop, models, process
-from distlab.stages.devices import OnDevices
+from distlab import data, loop, models, process, stages
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
@@ -23,7 +22,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         size = args.layers, args.width, args.heads, args.context
         model = models.Language(*size, tied=args.tied, seed=args.seed)
         # The main device comes first of the two, has the labels, and so takes the last stage.
-        model = OnDevices(model, me.devices(2)[::-1], args.splits)
+        model = stages.OnDevices(model, me.devices(2)[::-1], args.splits)
         optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=1), eps=1e-6)
 
         epochs = loop.fit(me, model, optimizer, train, val, args)

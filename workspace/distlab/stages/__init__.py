@@ -6,12 +6,14 @@ loop.fit(me, model, optimizer, train, val, args, step=model.step, together=stage
 """
 
 from distlab.stages.cut import evenly, require_cut, stage_of
+from distlab.stages.devices import OnDevices
 from distlab.stages.pipeline import Pipeline
 from distlab.stages.plan import SCHEDULES, Plan, add_options, plan, rank_of
 from distlab.stages.together import Together
 
 __all__ = [
     "SCHEDULES",
+    "OnDevices",
     "Pipeline",
     "Plan",
     "Together",
