@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from distlab import models, process, stages
 from distlab.stages.watch import Watch
