@@ -1,7 +1,9 @@
 """Hosts as text, as a hostfile, as a Slurm allocation, and as shares of one machine."""
 
+import sys
+
 import pytest
-from distlab.hosts import HostsError, find, parse, simulated
+from distlab.hosts import Finding, HostsError, find, parse, simulated
 from distlab.hosts import parse as parse_function
 from distlab.hosts.gpus import Gpu
 from distlab.hosts.host import Host
@@ -222,3 +224,63 @@ def test_where_hosts_are_found(monkeypatch, tmp_path):
     monkeypatch.setenv("DISTLAB_HOSTS", "node4:1,node5:2")
     assert [(host.name, host.slots) for host in find().hosts] == [("node4", 1), ("node5", 2)]
     assert "node5: 2 slots, simulated" in str(find())
+
+
+# -- a seat each ---------------------------------------------------------------------------------
+
+
+def simulated_hosts(monkeypatch, cores, gpus=0, slots="node1:2,node2:2"):
+    monkeypatch.setattr(simulated, "machine_cores", lambda: cores)
+    monkeypatch.setattr(sys.modules["distlab.hosts.find"], "machine_cores", lambda: cores)
+    monkeypatch.setattr(simulated, "list_gpus", lambda: [Gpu(str(index), "a GPU", 1) for index in range(gpus)])
+    monkeypatch.delenv("DISTLAB_DEVICE", raising=False)
+    return Finding(parse(slots), "a test")
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "slots", "expected"),
+    [
+        (2, 0, "node1:2,node2:2", "node1:1,node2:1"),
+        (3, 0, "node1:2,node2:2", "node1:1,node2:1"),
+        (4, 0, "node1:2,node2:2", "node1:2,node2:2"),
+        (64, 0, "node1:2,node2:2", "node1:2,node2:2"),
+        (64, 0, "node1:8,node2:8", "node1:8,node2:8"),
+        (64, 2, "node1:2,node2:2", "node1:1,node2:1"),
+        (2, 4, "node1:2,node2:2", "node1:2,node2:2"),
+        (8, 0, "node1:4,node2:2", "node1:2,node2:2"),
+        (4, 0, "node1:4", "node1:4"),
+    ],
+)
+def test_ranks_with_a_core_or_a_gpu_each(monkeypatch, capsys, cores, gpus, slots, expected):
+    assert simulated_hosts(monkeypatch, cores, gpus, slots).a_seat_each() == expected
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus", "slots", "expected", "said"),
+    [
+        (1, 0, "node1:2,node2:2", "node1:1,node2:1", "2 ranks share 1 core: times are not their own"),
+        (1, 0, "node1:1", "node1:2", "2 ranks share 1 core: times are not their own"),
+        (64, 1, "node1:2,node2:2", "node1:1,node2:1", "2 ranks share 1 GPU: times are not their own"),
+        (2, 0, "node1:1,node2:1,node3:1", "node1:1,node2:1,node3:1", "3 ranks share 2 cores: times are not their own"),
+    ],
+)
+def test_ranks_that_have_to_share_are_told(monkeypatch, capsys, cores, gpus, slots, expected, said):
+    assert simulated_hosts(monkeypatch, cores, gpus, slots).a_seat_each() == expected
+    assert capsys.readouterr().out.strip() == said
+
+
+def test_cores_count_where_the_gpus_are_left_alone(monkeypatch):
+    found = simulated_hosts(monkeypatch, 4, 2)
+    monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
+    assert found.a_seat_each() == "node1:2,node2:2"
+
+
+def test_real_hosts_have_the_seats_that_they_were_given():
+    found = Finding([Host("a", 4, "ssh", "10.0.0.1"), Host("b", 2, "ssh", "10.0.0.2")], "hostfile")
+    assert found.a_seat_each() == "a:2,b:2"
+
+
+def test_a_real_host_with_one_slot_gets_two_ranks_and_says_so(capsys):
+    assert Finding([Host("a", 1, "here", "10.0.0.1")], "hostfile").a_seat_each() == "a:2"
+    assert capsys.readouterr().out.strip() == "2 ranks share 1 slot: times are not their own"

@@ -4,10 +4,12 @@ Bytes are random: what a step takes does not depend on them.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional as F
 
 from distlab import models, process, stages
 from distlab.stages.watch import Watch
@@ -53,9 +55,13 @@ class Case:
         text = torch.randint(models.VOCABULARY, (samples * microbatches, context + 1), generator=dice).to(me.device)
         self.batch, self.labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
-    def step(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def work(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Forward and backward of all microbatches; with an optimizer also what replicas share, and the update."""
         self.model.step(self.model, optimizer, self.batch, self.labels, 1.0, optimizer is not None)
+
+    def step(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """The same, and gradients are gone at the end."""
+        self.work(optimizer)
         self.model.zero_grad()
 
     def watched(self) -> tuple[float, list[dict]]:
@@ -89,3 +95,14 @@ def shape(case: Case) -> dict:
 def least_disturbed(steps: Sequence[tuple[float, list[dict]]]) -> tuple[float, list[dict]]:
     """The quickest of some steps of `Case.watched`, the same one on all ranks."""
     return min(steps, key=lambda step: step[0])
+
+
+def by_itself(part: models.Language, batch: Tensor, labels: Tensor) -> Callable[[], Tensor]:
+    """The forward of one stage on one microbatch, with the loss if it is the last one, without any other rank.
+
+    Args:
+        batch: of the pipeline; any stage but the first takes random numbers in its place.
+    """
+    shape_ = *batch.shape, part.width
+    x = batch if part.tokens is not None else torch.randn(shape_, device=batch.device, requires_grad=True)
+    return lambda: part(x) if part.head is None else F.cross_entropy(part(x), labels)

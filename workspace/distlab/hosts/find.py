@@ -4,10 +4,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from distlab.hosts.host import Host
+from distlab.hosts.host import Host, machine_cores
 from distlab.hosts.nodes import in_node
 from distlab.hosts.parse import parse, read_hostfile, read_slurm, to_hosts
 from distlab.hosts.simulated import DEFAULT_SLOTS, simulate
+
+FEWEST_RANKS = 2
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,27 @@ class Finding:
     def slots(self) -> int:
         """Ranks that fit on all hosts together."""
         return sum(host.slots for host in self.hosts)
+
+    def a_seat_each(self) -> str:
+        """These hosts as a string, each with as many ranks as have a core or a GPU of their own; two ranks at least.
+
+        The same number on each, so that they are stages of equal speed. Never more than a host's slots.
+        Says so when ranks have to share, since their times are then no longer their own.
+        """
+        gpus = {gpu for host in self.hosts for gpu in host.gpus or ()}
+        on_gpu = gpus and os.environ.get("DISTLAB_DEVICE") != "cpu"
+        if any(host.cores for host in self.hosts):
+            seats, what = (len(gpus), "GPU") if on_gpu else (machine_cores(), "core")
+        else:
+            # Whole machines: who named them counted their seats.
+            seats, what = self.slots, "slot"
+        each = min(max(1, seats // len(self.hosts)), *(host.slots for host in self.hosts))
+        if each * len(self.hosts) < FEWEST_RANKS:
+            each = FEWEST_RANKS
+        ranks = each * len(self.hosts)
+        if ranks > seats:
+            print(f"{ranks} ranks share {seats} {what}{'s' if seats > 1 else ''}: times are not their own")
+        return ",".join(f"{host.name}:{each}" for host in self.hosts)
 
     def __str__(self) -> str:
         lines = [f"{len(self.hosts)} hosts, {self.slots} slots ({self.source})"]
