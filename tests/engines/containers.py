@@ -94,9 +94,11 @@ class Project:
             text=True,
         )
 
-    def train(self, node: str, *words: str, hosts: str = "node1:2,node2:2", timeout: float = 150) -> dict:
-        """`distlab run ddp` from a node: the JSON line that it ends with, or the error in its place."""
-        command = ["distlab", "run", "ddp", "--json", "--hosts", hosts, "--", *words]
+    def train(
+        self, node: str, *words: str, script: str = "ddp", hosts: str = "node1:2,node2:2", timeout: float = 150
+    ) -> dict:
+        """`distlab run SCRIPT` from a node: the JSON line that it ends with, or the error in its place."""
+        command = ["distlab", "run", script, "--json", "--hosts", hosts, "--", *words]
         said = self.run(node, *command, timeout=timeout, check=False)
         assert said.stdout.strip(), said.stderr
         return json.loads(said.stdout.strip().splitlines()[-1])

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from containers import OWNER, ROOT, answer, docker
+from distlab import stages
 from distlab.classroom.project import NODES
 from notebook_api import execute, stored_claims
 
@@ -141,6 +142,32 @@ def test_four_ranks_train_from_either_node_as_on_one_machine(project):
     alone = json.loads(pretended.stdout.strip().splitlines()[-1])
     assert summary(from_first) == summary(from_second) == summary(alone)
     assert sum(images for _, _, images, _ in summary(alone)) == 6000
+
+
+# 32 sequences: 4 updates.
+TEXT = "--layers 8 --width 16 --heads 2 --context 16 --batch-size 8 --limit 550 --say 3".split()
+
+
+def losses(result: dict) -> list[tuple]:
+    """What each rank reports of the last epoch: losses and accuracy over all ranks."""
+    assert result["ok"], result["error"]
+    ranks = range(len(result["ranks"]))
+    lasts = [[one for one in result["metrics"][str(rank)] if one["event"] == "epoch"][-1] for rank in ranks]
+    return [(one["loss"], one["val_loss"], one["val_accuracy"]) for one in lasts]
+
+
+@pytest.fixture(scope="module")
+def one_process(project):
+    """What one process learns of the text."""
+    return losses(project.train("node2", *TEXT, script="language", hosts="node2:1"))[0]
+
+
+@pytest.mark.parametrize("schedule", stages.SCHEDULES)
+def test_stages_in_both_nodes_learn_what_one_process_learns(project, one_process, schedule):
+    result = project.train("node1", *TEXT, "--schedule", schedule, script="pipeline")
+    assert [end["host"] for end in result["ranks"]] == ["node1", "node1", "node2", "node2"]
+    for rank in losses(result):
+        assert rank == pytest.approx(one_process, abs=1e-5)
 
 
 LIVE = """

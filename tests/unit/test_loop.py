@@ -156,6 +156,28 @@ def test_tally_weighs_by_sample_and_leaves_out_padding():
     assert more[1:] == [6 * accuracy + 2, 10]
 
 
+def test_tally_counts_a_sample_once_however_many_labels_it_has():
+    random = torch.Generator().manual_seed(2)
+    logits, labels = torch.randn(6, 3, 5, generator=random), torch.randint(3, (6, 5), generator=random)
+    tally = Tally(torch.device("cpu"))
+    tally.add(F.cross_entropy(logits[:4], labels[:4]), logits[:4], labels[:4], real=4)
+    tally.add(F.cross_entropy(logits[4:], labels[4:]), logits[4:], labels[4:], real=1)
+    loss, accuracy = averages(tally.totals(loop.Together()))
+    assert loss == pytest.approx(F.cross_entropy(logits[:5], labels[:5]).item(), abs=1e-6)
+    right = [(logits[n, :, t].argmax() == labels[n, t]).item() for n in range(5) for t in range(5)]
+    assert 0 < sum(right) < 25
+    assert accuracy == pytest.approx(sum(right) / 25)
+    assert tally.sums[2] == 5
+
+
+def test_options_for_text():
+    args = loop.text_options().parse_args([])
+    assert not args.lr_scaling and loop.scaled_lr(args, ranks=4) == args.lr
+    assert (args.samples, options().samples) == ("sequences", "images")
+    scaled = loop.text_options().parse_args(["--lr-scaling", "--lr", "0.5"])
+    assert loop.scaled_lr(scaled, ranks=4) == 2.0
+
+
 def test_clock_leaves_out_the_first_update(monkeypatch):
     times = iter([10.0, 15.0, 17.0, 30.0, 31.0, 34.0])
     monkeypatch.setattr("time.perf_counter", lambda: next(times))
