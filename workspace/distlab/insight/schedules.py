@@ -107,6 +107,14 @@ def bubble(records: list[dict]) -> float:
     return 1 - busy / (len(spans) * (max(ends) - min(starts)))
 
 
+def cases(records: list[dict]) -> dict[tuple[str, int], list[dict]]:
+    """(schedule, microbatches) -> the records of its step, from those of many."""
+    found: dict[tuple[str, int], list[dict]] = {}
+    for record in require(records, "work"):
+        found.setdefault((record["schedule"], record["microbatches"]), []).append(record)
+    return found
+
+
 def by_device(record: dict) -> list[dict]:
     """Records as of a rank for each stage, from the record of one process that has a stage on each of its devices."""
     stages = sorted({span["stage"] for span in record["spans"]})
