@@ -136,6 +136,11 @@ def test_the_table_has_measured_and_expected_in_order():
     assert [row["expected"] for row in rows] == pytest.approx([1 / 2, 1 / 5, 1 / 5, 3 / 11, 0.04])
 
 
+def test_a_schedule_without_a_formula_is_named():
+    with pytest.raises(ValueError, match="no schedule 'naive': use one of gpipe, 1f1b"):
+        bubbles.table([MEASURED[0] | {"schedule": "naive"}])
+
+
 # -- memory --------------------------------------------------------------------------------------
 
 

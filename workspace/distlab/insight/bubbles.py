@@ -2,7 +2,7 @@
 
 from distlab.insight.colours import INK, look
 from distlab.insight.figure import Picture, guide_lines, new, require, say
-from distlab.insight.orders import STAGES_PER_RANK
+from distlab.insight.orders import STAGES_PER_RANK, stages_per_rank
 from distlab.insight.schedules import bubble, formula, simulate
 
 # gpipe and 1f1b have the same formula, so they share a line.
@@ -20,10 +20,13 @@ def expected(schedule: str, ranks: int, microbatches: float) -> float:
 
     >>> expected("gpipe", 2, 4), round(expected("zero-bubble", 2, 4), 2)
     (0.2, 0.04)
+
+    Raises:
+        ValueError: there is no such schedule.
     """
     if schedule == "zero-bubble":
         return bubble(simulate(schedule, ranks, int(microbatches)))
-    return formula(ranks, microbatches, STAGES_PER_RANK[schedule])
+    return formula(ranks, microbatches, stages_per_rank(schedule))
 
 
 def table(measured: list[dict]) -> list[dict]:

@@ -32,9 +32,19 @@ def order(schedule: str, ranks: int, microbatches: int) -> list[list[Work]]:
     return [_PLANS[schedule](rank, ranks, microbatches) for rank in range(ranks)]
 
 
+def stages_per_rank(schedule: str) -> int:
+    """How many stages a rank has.
+
+    Raises:
+        ValueError: there is no such schedule.
+    """
+    if schedule not in STAGES_PER_RANK:
+        raise ValueError(f"no schedule {schedule!r}: use one of {', '.join(STAGES_PER_RANK)}")
+    return STAGES_PER_RANK[schedule]
+
+
 def _require_allowed(schedule: str, ranks: int, microbatches: int) -> None:
-    if schedule not in _PLANS:
-        raise ValueError(f"no schedule {schedule!r}: use one of {', '.join(_PLANS)}")
+    stages_per_rank(schedule)
     if ranks < 1 or microbatches < 1:
         raise ValueError(f"{ranks} ranks and {microbatches} microbatches: a pipeline needs 1 or more of each")
     if schedule == "1f1b" and microbatches < ranks:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from distlab.insight.figure import require
-from distlab.insight.orders import BACKWARD, FORWARD, INPUT, STAGES_PER_RANK, WEIGHTS, Work, order
+from distlab.insight.orders import BACKWARD, FORWARD, INPUT, WEIGHTS, Work, order, stages_per_rank
 from distlab.insight.trace import merged
 
 # With the last of these a stage lets go of what it kept of a microbatch.
@@ -55,7 +55,7 @@ def simulate(
         ValueError: as `order` does, or there is not one cost for each stage.
     """
     todo = order(schedule, ranks, microbatches)
-    stages = ranks * STAGES_PER_RANK[schedule]
+    stages = ranks * stages_per_rank(schedule)
     costs = [ranks / stages] * stages if costs is None else list(costs)
     if len(costs) != stages:
         raise ValueError(f"{schedule} on {ranks} ranks has {stages} stages, not {len(costs)}: give a cost for each")
