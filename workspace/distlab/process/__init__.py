@@ -8,6 +8,7 @@ The one place that chooses device and backend. A training script needs two names
 `me` is a `Rank`; nothing else in the package reads the launcher's environment variables.
 """
 
+from distlab.process.clock import ahead_of_rank_0
 from distlab.process.device import now
 from distlab.process.environment import LAUNCHERS, Placement, read_placement
 from distlab.process.group import Rank, alone, group
@@ -20,6 +21,7 @@ __all__ = [
     "LAUNCHERS",
     "Placement",
     "Rank",
+    "ahead_of_rank_0",
     "alone",
     "amp_dtype",
     "device_name",

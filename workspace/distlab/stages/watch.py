@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from distlab import process
@@ -30,18 +31,18 @@ class Watch:
     """
 
     def __init__(self, model: Pipeline) -> None:
-        self.stages, self.device = model.stages, model.me.device
+        self.stages, self.me, self.device = model.stages, model.me, model.me.device
+        self.ahead = process.ahead_of_rank_0(model.me)
         self.spans: list[dict] = []
         self.began = 0.0
 
     def start(self) -> None:
-        """A step begins, on all ranks together. All must call it.
-
-        Each rank has its own clock: two of them differ by as long as a barrier takes to let all go.
-        """
+        """A step begins, on all ranks together and by the clock of rank 0. All must call it."""
         self.spans = []
         dist.barrier()
-        self.began = process.now(self.device)
+        began = torch.tensor(process.now(self.device), dtype=torch.float64, device=self.me.message_device)
+        dist.broadcast(began, src=0)
+        self.began = began.item() + self.ahead
 
     def milliseconds(self) -> float:
         """Time since the step began."""
