@@ -94,7 +94,7 @@ class Alone:
         self.pieces = list(zip(*(one.chunk(microbatches) for one in pair), strict=True))
 
     def milliseconds(self, at_once: bool = False) -> float:
-        """Time of a step without its update on rank 0, while all others wait. At once: on each rank, and the last counts."""
+        """Time of a step without its update on rank 0 while others wait; at once: on each, the last one counts."""
         dist.barrier()
         start = process.now(self.me.device)
         if at_once or self.me.is_main:
