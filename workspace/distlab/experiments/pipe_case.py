@@ -30,6 +30,20 @@ def options(description: str | None, layers: int = 8, width: int = 128, context:
     return parser
 
 
+def whole(me: process.Rank, args: argparse.Namespace) -> models.Language:
+    """The model of these `options`, not cut, on the CPU."""
+    width, context = args.sizes[me.device.type]
+    return models.Language(args.layers, args.width or width, args.heads, args.context or context)
+
+
+def text(me: process.Rank, model: models.Language, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Random bytes as long as the model's context, and those that follow."""
+    dice = torch.Generator().manual_seed(seed)
+    size = samples, len(model.places.weight) + 1
+    bytes_ = torch.randint(models.VOCABULARY, size, generator=dice).to(me.device)
+    return bytes_[:, :-1].contiguous(), bytes_[:, 1:].contiguous()
+
+
 class Case:
     """A pipeline of one schedule, and a batch of as many equal microbatches as asked for.
 
@@ -45,15 +59,12 @@ class Case:
     def __init__(
         self, me: process.Rank, args: argparse.Namespace, schedule: str, microbatches: int, samples: int, **more: object
     ) -> None:
-        width, context = (args.width or args.sizes[me.device.type][0], args.context or args.sizes[me.device.type][1])
         words = {"schedule": schedule, "microbatches": microbatches, "batch_size": samples * microbatches}
         usual = {"by": "hand", "tied": False, "cut": None, "replicas": 1, "inside": "replicas", "layers": args.layers}
         self.plan = stages.plan(argparse.Namespace(**(usual | words | more)), me)
-        whole = models.Language(args.layers, width, args.heads, context)
-        self.model = stages.Pipeline(me, self.plan, whole, samples * microbatches, context)
-        dice = torch.Generator().manual_seed(self.plan.replica)
-        text = torch.randint(models.VOCABULARY, (samples * microbatches, context + 1), generator=dice).to(me.device)
-        self.batch, self.labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        model = whole(me, args)
+        self.batch, self.labels = text(me, model, samples * microbatches, self.plan.replica)
+        self.model = stages.Pipeline(me, self.plan, model, samples * microbatches, self.batch.shape[1])
 
     def work(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Forward and backward of all microbatches; with an optimizer also what replicas share, and the update."""
@@ -71,6 +82,26 @@ class Case:
             self.step()
             own = watch.milliseconds()
         return slowest(own, self.model.me), watch.spans
+
+
+class Alone:
+    """The same microbatches through the whole model in one process, without any message."""
+
+    def __init__(self, me: process.Rank, args: argparse.Namespace, microbatches: int, samples: int) -> None:
+        self.me, self.model = me, whole(me, args).to(me.device)
+        self.microbatches = microbatches
+        pair = text(me, self.model, samples * microbatches)
+        self.pieces = list(zip(*(one.chunk(microbatches) for one in pair), strict=True))
+
+    def milliseconds(self, at_once: bool = False) -> float:
+        """Time of a step without its update on rank 0 while others wait; at once: on each, the last one counts."""
+        dist.barrier()
+        start = process.now(self.me.device)
+        if at_once or self.me.is_main:
+            for batch, labels in self.pieces:
+                F.cross_entropy(self.model(batch), labels).div(len(self.pieces)).backward()
+            self.model.zero_grad()
+        return slowest(1000 * (process.now(self.me.device) - start), self.me)
 
 
 def slowest(value: float, me: process.Rank) -> float:
@@ -103,6 +134,6 @@ def by_itself(part: models.Language, batch: Tensor, labels: Tensor) -> Callable[
     Args:
         batch: of the pipeline; any stage but the first takes random numbers in its place.
     """
-    shape_ = *batch.shape, part.width
-    x = batch if part.tokens is not None else torch.randn(shape_, device=batch.device, requires_grad=True)
+    size = *batch.shape, part.width
+    x = batch if part.tokens is not None else torch.randn(size, device=batch.device, requires_grad=True)
     return lambda: part(x) if part.head is None else F.cross_entropy(part(x), labels)

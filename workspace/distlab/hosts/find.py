@@ -24,19 +24,24 @@ class Finding:
         """Ranks that fit on all hosts together."""
         return sum(host.slots for host in self.hosts)
 
+    @property
+    def seats(self) -> tuple[int, str]:
+        """How many ranks can have something of their own, and what: a "GPU", else a "core".
+
+        Whole machines are asked for no more than their slots: who named them counted.
+        """
+        gpus = {gpu for host in self.hosts for gpu in host.gpus or ()}
+        if gpus and os.environ.get("DISTLAB_DEVICE") != "cpu":
+            return len(gpus), "GPU"
+        return (machine_cores(), "core") if any(host.cores for host in self.hosts) else (self.slots, "slot")
+
     def a_seat_each(self) -> str:
         """These hosts as a string, each with as many ranks as have a core or a GPU of their own; two ranks at least.
 
         The same number on each, so that they are stages of equal speed. Never more than a host's slots.
         Says so when ranks have to share, since their times are then no longer their own.
         """
-        gpus = {gpu for host in self.hosts for gpu in host.gpus or ()}
-        on_gpu = gpus and os.environ.get("DISTLAB_DEVICE") != "cpu"
-        if any(host.cores for host in self.hosts):
-            seats, what = (len(gpus), "GPU") if on_gpu else (machine_cores(), "core")
-        else:
-            # Whole machines: who named them counted their seats.
-            seats, what = self.slots, "slot"
+        seats, what = self.seats
         each = min(max(1, seats // len(self.hosts)), *(host.slots for host in self.hosts))
         if each * len(self.hosts) < FEWEST_RANKS:
             each = FEWEST_RANKS

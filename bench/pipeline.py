@@ -1,0 +1,114 @@
+"""What a step of a pipeline costs beside the time that its schedule says, and the bubble beside the formula.
+
+    distlab bench pipeline [ROUNDS]
+
+Ideal is the time of one process for the same microbatches, divided by the ranks, and made longer by
+the schedule's own bubble: (p - 1) / (m + p - 1) of the step for gpipe and 1f1b, what the simulator
+says for the others. Each rank has a core and one thread, or a GPU. Stages take 50 ms or more for a
+microbatch, so that messages are small beside them. All cases take turns. Processes that compute
+beside each other without a word are what this machine could give at most: on shared cores less than
+p times one of them.
+"""
+
+import sys
+
+from _ratio import say_ratio, say_times
+from distlab import hosts, run
+from distlab.hosts import parse
+from distlab.insight.bubbles import expected
+from distlab.insight.schedules import bubble
+from distlab.launch import RunResult
+
+MICROBATCHES, SWEEP = 8, (1, 2, 4, 8, 16)
+BOUND, BOUND_FOR = 1.15, ("gpipe", "1f1b")
+LEAST_STAGE = 50
+# Of one microbatch and rank: a stage has the fewer layers, the more ranks there are.
+SAMPLES = 2
+
+
+def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds: int) -> RunResult:
+    """Steps of all schedules."""
+    sizes = [
+        "--layers",
+        str(max(8, 2 * ranks)),
+        "--width",
+        "256",
+        "--samples",
+        str(SAMPLES * ranks),
+        "--rounds",
+        str(rounds),
+    ]
+    words = [*sizes, "--pieces", *map(str, pieces), *more]
+    return run("distlab/experiments/pipe_steps.py", *words, hosts=where, threads=1, quiet=True)
+
+
+def by_case(result: RunResult) -> dict[tuple[str, int], list[dict]]:
+    """(schedule, microbatches) -> the records of all ranks."""
+    cases: dict[tuple[str, int], list[dict]] = {}
+    for record in result.records("work"):
+        cases.setdefault((record["schedule"], record["microbatches"]), []).append(record)
+    return cases
+
+
+def stage_times(records: list[dict]) -> list[float]:
+    """Milliseconds of each rank for a microbatch, forward and backward."""
+    pieces = records[0]["microbatches"]
+    return [sum(span["end"] - span["start"] for span in one["spans"]) / pieces for one in records]
+
+
+def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
+    """Print (a): each schedule's step against its ideal; returns whether the bounds hold."""
+    alone = result.records("alone")[0]
+    say_times("one process", alone["each"], "ms")
+    say_times(f"{ranks} processes at once, without a word", alone["each_at_once"], "ms")
+    say_ratio("work done by all at once / by one", [ranks * one for one in alone["each"]], alone["each_at_once"])
+    holds = []
+    for (schedule, pieces), records in by_case(result).items():
+        stage = min(stage_times(records))
+        if stage < LEAST_STAGE:
+            print(
+                f"{schedule}: a stage takes {stage:.1f} ms, less than {LEAST_STAGE}: messages weigh more than they may"
+            )
+        idle = expected(schedule, ranks, pieces)
+        ideal = [one / ranks / (1 - idle) for one in alone["each"]]
+        fair = [one / (1 - idle) for one in alone["each_at_once"]]
+        say_times(
+            f"{schedule}, {pieces} microbatches, bubble {idle:.1%}, stages of {stage:.0f} ms", records[0]["each"], "ms"
+        )
+        most = BOUND if bounded and schedule in BOUND_FOR else 0
+        holds.append(say_ratio(f"{schedule} / ideal and its bubble", records[0]["each"], ideal, most=most))
+        say_ratio(
+            f"{schedule} / the same of what {ranks} processes reach at once",
+            records[0]["each"],
+            [one / ranks for one in fair],
+        )
+    return all(holds)
+
+
+def bubbles(result: RunResult, ranks: int) -> None:
+    """Print (b): measured beside expected, by number of microbatches."""
+    print("bubble, measured / expected")
+    for (schedule, pieces), records in by_case(result).items():
+        print(f"  {schedule:12} m = {pieces:2}: {bubble(records):6.1%} / {expected(schedule, ranks, pieces):6.1%}")
+    for one in result.records("skipped"):
+        if one["rank"] == 0:
+            print(f"  {one['schedule']:12} m = {one['microbatches']:2}: {one['why']}")
+
+
+def main() -> int:
+    """Measure and print; returns 1 when a bound is missed."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+    found = hosts()
+    where = found.a_seat_each()
+    ranks = sum(host.slots for host in parse(where))
+    print(f"p = {ranks}, on {where}", flush=True)
+    bounded = ranks <= found.seats[0]
+    if not bounded:
+        print("steps are not held against a bound: ranks have no core or GPU of their own")
+    holds = against_ideal(measure(where, ranks, "--alone", pieces=(MICROBATCHES,), rounds=rounds), ranks, bounded)
+    bubbles(measure(where, ranks, pieces=SWEEP, rounds=min(rounds, 4)), ranks)
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
