@@ -22,22 +22,13 @@ from distlab.launch import RunResult
 MICROBATCHES, SWEEP = 8, (1, 2, 4, 8, 16)
 BOUND, BOUND_FOR = 1.15, ("gpipe", "1f1b")
 LEAST_STAGE = 50
-# Of one microbatch and rank: a stage has the fewer layers, the more ranks there are.
-SAMPLES = 2
+# Layers that are large beside what they hand on. A stage has the fewer of them, the more ranks there are.
+SIZES = "--width", "512", "--context", "48"
 
 
 def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds: int) -> RunResult:
     """Steps of all schedules."""
-    sizes = [
-        "--layers",
-        str(max(8, 2 * ranks)),
-        "--width",
-        "256",
-        "--samples",
-        str(SAMPLES * ranks),
-        "--rounds",
-        str(rounds),
-    ]
+    sizes = [*SIZES, "--layers", str(max(8, 2 * ranks)), "--samples", str(ranks), "--rounds", str(rounds)]
     words = [*sizes, "--pieces", *map(str, pieces), *more]
     return run("distlab/experiments/pipe_steps.py", *words, hosts=where, threads=1, quiet=True)
 
