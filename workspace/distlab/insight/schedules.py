@@ -115,6 +115,14 @@ def cases(records: list[dict]) -> dict[tuple[str, int], list[dict]]:
     return found
 
 
+def taken(records: list[dict]) -> list[list[Work]]:
+    """Each rank's work in the order in which it was done, as `order` gives it."""
+    return [
+        [Work(span["kind"], span["stage"], span["microbatch"]) for span in record["spans"]]
+        for record in _of_one_step(records)
+    ]
+
+
 def by_device(record: dict) -> list[dict]:
     """Records as of a rank for each stage, from the record of one process that has a stage on each of its devices."""
     stages = sorted({span["stage"] for span in record["spans"]})
