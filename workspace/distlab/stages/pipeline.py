@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from distlab.loop import require_finite
-from distlab.models import Language
+from distlab.models import VOCABULARY, Language
 from distlab.process import Rank
 from distlab.stages.cut import stage_of
 from distlab.stages.plan import Plan, rank_of
@@ -71,10 +71,8 @@ class Pipeline(nn.Module):
         self.stages = [make(stage, group) for stage in plan.own]
         self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
         self._across_devices()
-        kind, many = CLASSES[plan.schedule], len(self.stages) > 1 or plan.schedule in ("interleaved", "zero-bubble")
-        self.schedule = kind(
-            self.stages if many else self.stages[0], plan.microbatches, loss_fn=self._loss, scale_grads=False
-        )
+        own = self.stages if len(self.stages) > 1 else self.stages[0]
+        self.schedule = CLASSES[plan.schedule](own, plan.microbatches, loss_fn=self._loss, scale_grads=False)
         self.shared = Shared(self.mesh, plan, self.own_parameters(), model.tied)
         self.share = 1.0
 
@@ -151,17 +149,11 @@ class Pipeline(nn.Module):
         # Nothing at the end can be seen from earlier places, and other rows not at all.
         batch[0, : text.shape[1]] = text[0]
         logits = self(batch)
-        last = self.last_rank()
-        answer = torch.empty(1, 256, text.shape[1], device=self.me.message_device)
+        answer = torch.empty(1, VOCABULARY, text.shape[1], device=self.me.message_device)
         if logits is not None:
             answer.copy_(logits[:1, :, : text.shape[1]])
-        dist.broadcast(answer, src=last, group=self.mesh["stage"].get_group())
+        dist.broadcast(answer, group=self.mesh["stage"].get_group(), group_src=self.plan.last)
         return answer
-
-    def last_rank(self) -> int:
-        """The rank, among all, that has the last stage of this pipeline."""
-        position = rank_of(len(self.plan.cut) - 1, self.plan.schedule, self.plan.ranks)
-        return dist.get_global_rank(self.mesh["stage"].get_group(), position)
 
     def step(
         self, _: nn.Module, optimizer: Optimizer, batch: Tensor, labels: Tensor, share: float, update: bool

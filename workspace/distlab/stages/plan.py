@@ -62,7 +62,12 @@ class Plan:
     @property
     def is_last(self) -> bool:
         """This rank has the last stage: it has logits and loss."""
-        return len(self.cut) - 1 in self.own
+        return self.position == self.last
+
+    @property
+    def last(self) -> int:
+        """The position of the rank with the last stage."""
+        return rank_of(len(self.cut) - 1, self.schedule, self.ranks)
 
 
 def rank_of(stage: int, schedule: str, ranks: int) -> int:

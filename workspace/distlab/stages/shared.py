@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from distlab.stages.plan import Plan, rank_of
+from distlab.stages.plan import Plan
 
 EMBEDDING, HEAD = "tokens.weight", "head.weight"
 
@@ -28,7 +28,7 @@ class Shared:
     def __init__(self, mesh: DeviceMesh, plan: Plan, own: Mapping[str, nn.Parameter], tied: bool) -> None:
         self.mesh, self.replicas = mesh, plan.replicas
         self.own = list(own.values())
-        last = rank_of(len(plan.cut) - 1, plan.schedule, plan.ranks)
+        last = plan.last
         self.ends = _group_of_ends(mesh, last, plan.replica) if tied and last != 0 else None
         self.matrix = own.get(EMBEDDING, own.get(HEAD)) if self.ends and plan.position in (0, last) else None
         # Of a matrix that two ranks hold, only the first counts for the norm.
