@@ -3,6 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from distlab.insight import lanes
 from distlab.insight.colours import INK, PAPER, SOFT, look
 from distlab.insight.figure import Picture, guide_lines, new, require, say
 from distlab.insight.trace import intervals, merged, overlap, rows
@@ -21,13 +22,11 @@ def _talk(axes: Axes, row: int, record: dict) -> None:
     its, spans = look(record["rank"]), intervals(record["spans"], "communication")
     own = rows(spans)
     height = LANE / (1 + max(own, default=0))
-    box = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.4}
     for number, ((start, end), part) in enumerate(zip(spans, own, strict=True)):
         bottom = row + part * height
         face = {"facecolor": PAPER, "edgecolor": INK, "hatch": "////", "hatchcolor": its.colour, "linewidth": 0.8}
         axes.broken_barh([(start, end - start)], (bottom, height), **face)
-        middle = (start + end) / 2, bottom + height / 2
-        axes.text(*middle, number, ha="center", va="center", fontsize=7.5, color=INK, bbox=box)
+        lanes.number(axes, ((start + end) / 2, bottom + height / 2), number, paper=PAPER)
 
 
 def _title(record: dict) -> str:
@@ -58,8 +57,7 @@ def picture(records: list[dict]) -> Picture:
             _talk(axes, row, record)
             end = max(span["end"] for span in record["spans"])
             axes.text(end, row, f"  {overlap(record['spans']):.0%} overlap", va="center", fontsize=9, color=INK)
-        axes.set_yticks(range(len(group)), [f"rank {record['rank']}" for record in group])
-        axes.set_ylim(len(group) - 0.5, -0.5)
+        lanes.lay(axes, [f"rank {record['rank']}" for record in group])
         axes.set_xlim(0, 1.18 * last)
         say(axes, _title(group[0]), "milliseconds since the step began" if axes is panels[-1] else None, None)
     handles = [

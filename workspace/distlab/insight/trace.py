@@ -153,26 +153,42 @@ def rows(spans: list[Interval]) -> list[int]:
 def write(records: list[dict], path: Path) -> Path:
     """Write the spans of all ranks into one file that ui.perfetto.dev and chrome://tracing open.
 
+    A process for each rank. Of `timeline` it has a lane for computing, and as many for communication as
+    it takes; of `work` a lane for each stage, with names such as "forward 3" for microbatch 3.
+
     Args:
-        records: of the event `timeline`, each with rank, host and spans.
+        records: of the event `timeline` or `work`, of one step: rank, host (none if simulated) and
+            spans, in milliseconds.
     """
     events = []
     for record in sorted(records, key=lambda one: one["rank"]):
-        rank = record["rank"]
-        events.append(_name("process_name", rank, 0, f"rank {rank} on {record['host']}"))
+        rank, lanes = record["rank"], _by_stage if "stages" in record else _by_kind
+        events.append(_name("process_name", rank, 0, f"rank {rank}" + f" on {record.get('host')}" * ("host" in record)))
         events.append(_name("process_sort_index", rank, 0, rank))
-        for lane, name in enumerate(("compute", "communication")):
-            events.append(_name("thread_name", rank, lane, name))
-        # Collectives under way at the same time need a row each, or the viewer nests them.
-        free = iter(rows(intervals(record["spans"], "communication")))
-        for span in record["spans"]:
-            lane = 1 + next(free) if span["kind"] == "communication" else 0
-            place = {"pid": rank, "tid": lane, "cat": span["kind"], "name": span["name"]}
+        names, placed = lanes(record["spans"])
+        events += [_name("thread_name", rank, lane, name) for lane, name in names.items()]
+        for lane, name, span in placed:
             times = {"ts": span["start"] * 1000, "dur": (span["end"] - span["start"]) * 1000}
-            events.append({"ph": "X", **place, **times})
+            events.append({"ph": "X", "pid": rank, "tid": lane, "cat": span["kind"], "name": name, **times})
     path = Path(path)
     path.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
     return path
+
+
+# Lane -> its name, and (lane, name, span) of each span.
+Placed = tuple[dict[int, str], list[tuple[int, str, dict]]]
+
+
+def _by_kind(spans: list[dict]) -> Placed:
+    # Collectives under way at the same time need a row each, or the viewer nests them.
+    free = iter(rows(intervals(spans, "communication")))
+    placed = [(1 + next(free) if one["kind"] == "communication" else 0, one["name"], one) for one in spans]
+    return {0: "compute", 1: "communication"}, placed
+
+
+def _by_stage(spans: list[dict]) -> Placed:
+    placed = [(one["stage"], f"{one['kind']} {one['microbatch']}", one) for one in spans]
+    return {stage: f"stage {stage}" for stage in sorted({one["stage"] for one in spans})}, placed
 
 
 def _name(what: str, rank: int, lane: int, value: str | int) -> dict:
