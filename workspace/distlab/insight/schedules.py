@@ -59,22 +59,39 @@ def simulate(
     costs = [ranks / stages] * stages if costs is None else list(costs)
     if len(costs) != stages:
         raise ValueError(f"{schedule} on {ranks} ranks has {stages} stages, not {len(costs)}: give a cost for each")
+    spans = follow(todo, costs, forward, backward, message)
+    whole = {"schedule": schedule, "ranks": ranks, "stages": stages, "microbatches": microbatches, "unit": unit}
+    return [{"rank": rank, **whole, "spans": own} for rank, own in enumerate(spans)]
+
+
+def follow(
+    todo: Sequence[Sequence[Work]],
+    costs: Sequence[float],
+    forward: float = 1.0,
+    backward: float = 2.0,
+    message: float = 0.0,
+) -> list[list[dict]]:
+    """The spans of each rank, when it does its list of work in order. Arguments are those of `simulate`.
+
+    Raises:
+        RuntimeError: the ranks wait for each other.
+    """
     takes = {FORWARD: forward, BACKWARD: backward, INPUT: backward / 2, WEIGHTS: backward / 2}
     home = {work.stage: rank for rank, own in enumerate(todo) for work in own}
     ends: dict[Work, float] = {}
+    left, stages = [list(own) for own in todo], len(costs)
     spans: list[list[dict]] = [[] for _ in todo]
-    while any(todo):
-        able = [rank for rank, own in enumerate(todo) if own and all(need in ends for need in _needs(own[0], stages))]
+    while any(left):
+        able = [rank for rank, own in enumerate(left) if own and all(need in ends for need in _needs(own[0], stages))]
         if not able:
-            raise RuntimeError(f"{schedule}: every rank waits for another, at {[own[:1] for own in todo]}")
+            raise RuntimeError(f"every rank waits for another, at {[own[:1] for own in left]}")
         for rank in able:
-            work = todo[rank].pop(0)
+            work = left[rank].pop(0)
             there = [ends[need] + message * (home[need.stage] != rank) for need in _needs(work, stages)]
             start = max([*there, spans[rank][-1]["end"] if spans[rank] else 0.0])
             ends[work] = start + costs[work.stage] * takes[work.kind]
             spans[rank].append({**vars(work), "start": start, "end": ends[work]})
-    whole = {"schedule": schedule, "ranks": ranks, "stages": stages, "microbatches": microbatches, "unit": unit}
-    return [{"rank": rank, **whole, "spans": own} for rank, own in enumerate(spans)]
+    return spans
 
 
 def ideal(records: list[dict]) -> list[dict]:
