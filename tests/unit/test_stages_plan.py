@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from distlab import loop, models, process, stages
+from distlab import models, process, stages
 
 
 def options(*words):
-    parser = loop.text_options()
-    stages.add_options(parser)
-    return parser.parse_args([str(word) for word in words])
+    return stages.options().parse_args([str(word) for word in words])
 
 
 def at(rank, world_size):

@@ -60,11 +60,12 @@ class Case:
         self, me: process.Rank, args: argparse.Namespace, schedule: str, microbatches: int, samples: int, **more: object
     ) -> None:
         words = {"schedule": schedule, "microbatches": microbatches, "batch_size": samples * microbatches}
-        usual = {"by": "hand", "tied": False, "cut": None, "replicas": 1, "inside": "replicas", "layers": args.layers}
-        self.plan = stages.plan(argparse.Namespace(**(usual | words | more)), me)
-        model = whole(me, args)
+        usual, model = stages.options().parse_args([]), whole(me, args)
+        size = {"layers": args.layers, "context": model.places.num_embeddings}
+        chosen = argparse.Namespace(**vars(usual) | size | words | more)
+        self.plan = stages.plan(chosen, me)
         self.batch, self.labels = text(me, model, samples * microbatches, self.plan.replica)
-        self.model = stages.Pipeline(me, self.plan, model, samples * microbatches, self.batch.shape[1])
+        self.model = stages.Pipeline(me, self.plan, model, chosen)
 
     def work(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Forward and backward of all microbatches; with an optimizer also what replicas share, and the update."""

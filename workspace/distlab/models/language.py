@@ -69,6 +69,10 @@ class Language(nn.Module):
         if tied:
             self.head.weight = self.tokens.weight
 
+    def predict(self, text: Tensor) -> Tensor:
+        """Bytes (1, T) from anywhere to logits (1, 256, T)."""
+        return self(text.to(self.places.weight.device))
+
     @staticmethod
     def _spread(name: str, layers: int, width: int) -> float:
         if name in ("tokens.weight", "places.weight"):
@@ -90,16 +94,18 @@ class Language(nn.Module):
 
 
 @torch.no_grad()
-def generate(model: Callable[[Tensor], Tensor], start: bytes, length: int, context: int, seed: int = 0) -> str:
-    """`start` and what the model makes of it: `length` more bytes, by chance.
+def generate(
+    predict: Callable[[Tensor], Tensor], length: int, context: int, seed: int = 0, start: bytes = b"def "
+) -> str:
+    """`start` and what a model makes of it: `length` more bytes, by chance, the likelier the more often.
 
     Args:
-        model: from bytes (1, T) on the CPU to logits (1, 256, T).
+        predict: from bytes (1, T) on the CPU to logits (1, 256, T).
         context: bytes that the model sees at most.
     """
     dice = torch.Generator().manual_seed(seed)
     text = list(start)
     for _ in range(length):
-        logits = model(torch.tensor([text[-context:]]))[0, :, -1].float().cpu()
+        logits = predict(torch.tensor([text[-context:]]))[0, :, -1].float().cpu()
         text.append(int(torch.multinomial((logits / TEMPERATURE).softmax(0), 1, generator=dice)))
     return bytes(text).decode(errors="replace")

@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=1), eps=1e-6)
 
         epochs = loop.fit(me, model, optimizer, train, val, args)
-        me.print(models.generate(lambda text: model(text.to(me.device)), b"def ", args.say, args.context, args.seed))
+        me.print(models.generate(model.predict, args.say, args.context, args.seed))
         return epochs
 
 

@@ -11,9 +11,7 @@ from distlab import data, loop, models, process, stages
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train as the options say; return the epochs' records."""
-    parser = loop.text_options(__doc__)
-    stages.add_options(parser)
-    args = parser.parse_args(argv)
+    args = stages.options(__doc__).parse_args(argv)
     with process.group() as me:
         plan = stages.plan(args, me)
         text = loop.load_text(args, me, readers=plan.replicas)
@@ -23,12 +21,12 @@ def main(argv: list[str] | None = None) -> list[dict]:
 
         size = args.layers, args.width, args.heads, args.context
         model = models.Language(*size, tied=args.tied, seed=args.seed)
-        model = stages.Pipeline(me, plan, model, args.batch_size, args.context, by=args.by, clip=args.clip)
+        model = stages.Pipeline(me, plan, model, args)
         optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=plan.replicas), eps=1e-6)
 
-        together = stages.Together(model)
-        epochs = loop.fit(me, model, optimizer, train, val, args, step=model.step, together=together)
-        me.print(models.generate(model.predict, b"def ", args.say, args.context, args.seed))
+        ways = {"step": model.step, "together": stages.Together(model)}
+        epochs = loop.fit(me, model, optimizer, train, val, args, **ways)
+        me.print(models.generate(model.predict, args.say, args.context, args.seed))
         return epochs
 
 

@@ -1,14 +1,14 @@
 """A model cut into stages: on the devices of one process, or one rank after the other.
 
 plan = stages.plan(args, me)
-model = stages.Pipeline(me, plan, whole_model, args.batch_size, args.context)
+model = stages.Pipeline(me, plan, whole_model, args)
 loop.fit(me, model, optimizer, train, val, args, step=model.step, together=stages.Together(model))
 """
 
 from distlab.stages.cut import evenly, require_cut, stage_of
 from distlab.stages.devices import OnDevices
 from distlab.stages.pipeline import Pipeline
-from distlab.stages.plan import SCHEDULES, Plan, add_options, plan, rank_of
+from distlab.stages.plan import SCHEDULES, Plan, options, plan, rank_of
 from distlab.stages.together import Together
 
 __all__ = [
@@ -17,8 +17,8 @@ __all__ = [
     "Pipeline",
     "Plan",
     "Together",
-    "add_options",
     "evenly",
+    "options",
     "plan",
     "rank_of",
     "require_cut",

@@ -63,6 +63,10 @@ class OnDevices(nn.Module):
             outputs.append(x)
         return torch.cat(outputs).to(batch.device)
 
+    def predict(self, text: Tensor) -> Tensor:
+        """Bytes (1, T) to logits (1, 256, T)."""
+        return self(text)
+
     def work(self, stage: int, x: Tensor) -> Tensor:
         """One piece through one stage, to whose device it comes first."""
         return self.stages[stage](x.to(self.devices[stage]))

@@ -1,5 +1,6 @@
 """One rank's stages of a model, and the schedule by which they work with those of other ranks."""
 
+import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -41,33 +42,22 @@ class Pipeline(nn.Module):
 
     Args:
         model: the whole model, on the CPU; the same on every rank.
-        batch_size: samples of a batch; each batch must have as many.
-        context: bytes of each sample.
-        by: "hand" takes the model's parts, "trace" lets torch.export find them.
-        clip: longest gradient over all stages, if any.
+        args: of `stages.options`. Each batch must have batch_size samples of context bytes. To make stages,
+            by = "hand" takes the model's parts, "trace" lets torch.export find them. clip is the longest
+            gradient over all stages, or None.
     """
 
-    def __init__(
-        self,
-        me: Rank,
-        plan: Plan,
-        model: Language,
-        batch_size: int,
-        context: int,
-        *,
-        by: str = "hand",
-        clip: float | None = None,
-    ) -> None:
+    def __init__(self, me: Rank, plan: Plan, model: Language, args: argparse.Namespace) -> None:
         super().__init__()
-        self.me, self.plan, self.batch_size, self.context, self.clip = me, plan, batch_size, context, clip
-        self.width = model.width
+        self.me, self.plan, self.width = me, plan, model.width
+        self.batch_size, self.context, self.clip = args.batch_size, args.context, args.clip
         shape = {"stage": plan.ranks, "replica": plan.replicas}
         names = ("replica", "stage") if plan.inside == "stages" else ("stage", "replica")
         self.mesh = init_device_mesh(me.message_device.type, tuple(shape[one] for one in names), mesh_dim_names=names)
         group = self.mesh["stage"].get_group()
         self.names = [name for name, _ in model.named_parameters()]
         self.shapes = {name: value.to("meta") for name, value in model.state_dict().items()}
-        make = self._traced(model) if by == "trace" else self._by_hand(model)
+        make = self._traced(model) if args.by == "trace" else self._by_hand(model)
         self.stages = [make(stage, group) for stage in plan.own]
         self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
         self._across_devices()

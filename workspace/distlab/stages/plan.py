@@ -11,8 +11,9 @@ from distlab.stages.cut import evenly, require_cut
 SCHEDULES = {"gpipe": (1, False), "1f1b": (1, False), "interleaved": (2, False), "zero-bubble": (2, True)}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what `plan` reads."""
+def options(description: str | None = None) -> argparse.ArgumentParser:
+    """A parser with `loop.text_options`, and what `plan` and `Pipeline` read."""
+    parser = loop.text_options(description)
     add = parser.add_argument
     add("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="in which order stages work")
     add("--microbatches", type=loop.whole(1), default=4, metavar="M", help="pieces of a batch")
@@ -21,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--replicas", type=loop.whole(1), default=1, help="pipelines beside each other, which share the batches")
     add("--inside", choices=("replicas", "stages"), default="replicas", help="what lies next to each other on a host")
     add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this over all stages")
+    return parser
 
 
 def _numbers(text: str) -> tuple[int, ...]:

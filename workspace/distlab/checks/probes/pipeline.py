@@ -143,7 +143,7 @@ class Watch:
         named = {}
         for one in submodule.parameters():
             same = [name for name, known in self.known.items() if torch.equal(one.detach().cpu(), known)]
-            named.update({name: one for name in same})
+            named.update(dict.fromkeys(same, one))
         self.stages[stage] = named
 
     def _work(self, kind: Callable[[bool], str]) -> Callable:
