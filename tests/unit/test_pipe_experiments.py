@@ -7,6 +7,7 @@ import pytest
 import start_ranks
 import torch
 from distlab import models, report
+from distlab.experiments import pipe_balance
 from distlab.insight import balance, orders
 
 WHOLE = 4 * sum(one.numel() for one in models.Language(8, 64, 4, 32).parameters())
@@ -143,8 +144,12 @@ def test_the_balanced_cut_follows_from_what_layers_take(tmp_path):
         assert one["step_milliseconds"] > 2 * 1000 * pipe_jobs.SLEEP
     work = of(records, "work")
     assert [one["cut"] for one in work] == 2 * [[1, 3], [3, 1]]
-    mean = sum(span["end"] - span["start"] for span in work[0]["spans"]) / 2
-    assert found["1, 3", 0]["milliseconds"] == pytest.approx(mean)
+
+
+def test_a_microbatch_takes_a_usual_forward_and_a_usual_backward():
+    spans = [{"kind": "forward", "start": 10 * n, "end": 10 * n + took} for n, took in enumerate((2, 3, 9))]
+    spans += [{"kind": "backward", "start": 50, "end": 55}]
+    assert pipe_balance.of_a_microbatch(spans) == 3 + 5
 
 
 # -- links ---------------------------------------------------------------------------------------

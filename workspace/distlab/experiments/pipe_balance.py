@@ -8,6 +8,8 @@ of both takes within a step, and `work` is that step.
 Ranks need a core or a GPU each: hosts().a_seat_each() says where there is one, and threads=1.
 """
 
+import statistics
+
 import torch
 import torch.distributed as dist
 
@@ -36,6 +38,14 @@ def layer_seconds(case: Case, layers: int, samples: int, rounds: int) -> list[fl
     # The first round warms up; layers take turns.
     times = [[once(layer) for layer in range(layers)] for _ in range(rounds + 1)][1:]
     return [min(own) for own in zip(*times, strict=True)]
+
+
+def of_a_microbatch(spans: list[dict]) -> float:
+    """Milliseconds of a forward and a backward; medians, since other work on the machine lengthens some."""
+    times: dict[str, list[float]] = {}
+    for one in spans:
+        times.setdefault(one["kind"], []).append(one["end"] - one["start"])
+    return sum(map(statistics.median, times.values()))
 
 
 def main() -> None:
@@ -68,7 +78,7 @@ def main() -> None:
                 split=", ".join(map(str, case.plan.cut)),
                 stage=case.plan.position,
                 layers=case.plan.cut[case.plan.position],
-                milliseconds=sum(one["end"] - one["start"] for one in spans) / args.microbatches,
+                milliseconds=of_a_microbatch([one for _, own in steps for one in own]),
                 step_milliseconds=step,
             )
 
