@@ -16,7 +16,7 @@ from _ratio import say_ratio, say_times
 from distlab import hosts, run
 from distlab.hosts import parse
 from distlab.insight.bubbles import expected
-from distlab.insight.schedules import bubble
+from distlab.insight.schedules import bubble, cases
 from distlab.launch import RunResult
 
 MICROBATCHES, SWEEP = 8, (1, 2, 4, 8, 16)
@@ -33,14 +33,6 @@ def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds:
     return run("distlab/experiments/pipe_steps.py", *words, hosts=where, threads=1, quiet=True)
 
 
-def by_case(result: RunResult) -> dict[tuple[str, int], list[dict]]:
-    """(schedule, microbatches) -> the records of all ranks."""
-    cases: dict[tuple[str, int], list[dict]] = {}
-    for record in result.records("work"):
-        cases.setdefault((record["schedule"], record["microbatches"]), []).append(record)
-    return cases
-
-
 def stage_times(records: list[dict]) -> list[float]:
     """Milliseconds of each rank for a microbatch, forward and backward."""
     pieces = records[0]["microbatches"]
@@ -54,7 +46,7 @@ def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
     say_times(f"{ranks} processes at once, without a word", alone["each_at_once"], "ms")
     say_ratio("work done by all at once / by one", [ranks * one for one in alone["each"]], alone["each_at_once"])
     holds = []
-    for (schedule, pieces), records in by_case(result).items():
+    for (schedule, pieces), records in cases(result.records("work")).items():
         stage = min(stage_times(records))
         if stage < LEAST_STAGE:
             print(
@@ -79,7 +71,7 @@ def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
 def bubbles(result: RunResult, ranks: int) -> None:
     """Print (b): measured beside expected, by number of microbatches."""
     print("bubble, measured / expected")
-    for (schedule, pieces), records in by_case(result).items():
+    for (schedule, pieces), records in cases(result.records("work")).items():
         print(f"  {schedule:12} m = {pieces:2}: {bubble(records):6.1%} / {expected(schedule, ranks, pieces):6.1%}")
     for one in result.records("skipped"):
         if one["rank"] == 0:
