@@ -15,14 +15,14 @@ from distlab import models, process, stages
 from distlab.stages.watch import Watch
 
 
-def options(description: str | None, layers: int = 8, width: int = 128, context: int = 64) -> argparse.ArgumentParser:
+def options(description: str | None, width: int = 256, context: int = 32) -> argparse.ArgumentParser:
     """A parser with the size of the model.
 
     Args:
-        width: on a CPU. A GPU that computes a small model measures how fast it is called.
+        width, context: on a CPU. A GPU that computes so small a model measures how fast it is called.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--layers", type=int, default=layers)
+    parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--width", type=int, help=f"{width} on a CPU, 1024 on a GPU")
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--context", type=int, help=f"{context} on a CPU, 256 on a GPU")

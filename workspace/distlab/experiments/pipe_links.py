@@ -57,7 +57,7 @@ def of_mean(case: Case, me: process.Rank) -> dict[int, int]:
 
 
 def main() -> None:
-    parser = options(__doc__, width=256, context=32)
+    parser = options(__doc__)
     parser.add_argument("--schedule", choices=tuple(stages.SCHEDULES), default="1f1b")
     parser.add_argument("--microbatches", type=int, default=4)
     parser.add_argument("--samples", type=int, default=1, help="sequences of one microbatch")
