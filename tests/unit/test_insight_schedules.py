@@ -267,3 +267,17 @@ def test_records_that_are_not_of_one_step_are_refused(count, records, words):
 def test_microbatches_in_flight(case, most):
     assert schedules.in_flight(schedules.simulate(*case)) == dict(enumerate(most))
     assert list(schedules.in_flight(STEP).values()) == [2, 2]
+
+
+def test_any_order_can_be_followed_and_stays_as_it_is():
+    todo = order("1f1b", 2, 4)
+    spans = schedules.follow(todo, [1.0, 1.0], forward=1.0, backward=2.0)
+    assert spans == [record["spans"] for record in schedules.simulate("1f1b", 2, 4)]
+    assert todo == order("1f1b", 2, 4)
+
+
+def test_ranks_that_wait_for_each_other_are_told():
+    # The first stage begins with a backward, for which the second would have to be done.
+    todo = [[Work("backward", 0, 0), Work("forward", 0, 0)], [Work("forward", 1, 0), Work("backward", 1, 0)]]
+    with pytest.raises(RuntimeError, match="every rank waits for another"):
+        schedules.follow(todo, [1.0, 1.0])

@@ -65,7 +65,7 @@ def _alone(job: Job) -> str | None:
     if not most:
         if not job.each("split"):
             return None
-        left = "TODO 4, the schedule" if job.each("stage") else "TODO 3, PipelineStage"
+        left = "TODO 4 to TODO 6, the schedule and its step" if job.each("stage") else "TODO 3, PipelineStage"
         return f"no rank has called schedule.step yet, and no stage can train without it: go on with {left}"
     behind = [rank for rank, count in taken.items() if count < most]
     # A rank that stands still elsewhere is told with its line.
@@ -92,7 +92,7 @@ def test_split(answers: list[dict]) -> None:
 def test_layers(job: Job, facts: list[dict], costs: list[float]) -> None:
     """TODO 2: each layer is in one stage, as split has it"""
     if not facts:
-        left = "a PipelineStage was made, but no schedule took a step: go on with TODO 4"
+        left = "a PipelineStage was made, but no schedule took a step: go on with TODO 4 to TODO 6"
         none = (
             f"no rank made a PipelineStage, so each trained all {len(costs)} layers by itself: "
             "keep the layers of one stage (TODO 2) and make it a PipelineStage (TODO 3)"
@@ -111,7 +111,7 @@ def test_stages(job: Job, facts: list[dict]) -> None:
 
 @needs("stages")
 def test_schedule(facts: list[dict], ranks: list[dict]) -> None:
-    """TODO 4: ranks are idle for at most 20 %, and keep at most 8 samples"""
+    """TODO 4: ranks are idle for at most 20 %, and keep activations of at most 8 samples"""
     fault = schedule_fault(facts)
     assert fault is None, fault
     if not ranks:
