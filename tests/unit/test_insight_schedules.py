@@ -281,3 +281,17 @@ def test_the_devices_of_one_process_are_lanes_like_ranks():
     assert [lane["rank"] for lane in lanes] == [0, 1]
     assert [span["start"] for span in lanes[0]["spans"]] == [0.0, 4.0]
     assert schedules.bubble(lanes) == pytest.approx(0.5)
+
+
+def test_any_order_can_be_followed_and_stays_as_it_is():
+    todo = order("1f1b", 2, 4)
+    spans = schedules.follow(todo, [1.0, 1.0], forward=1.0, backward=2.0)
+    assert spans == [record["spans"] for record in schedules.simulate("1f1b", 2, 4)]
+    assert todo == order("1f1b", 2, 4)
+
+
+def test_ranks_that_wait_for_each_other_are_told():
+    # The first stage begins with a backward, for which the second would have to be done.
+    todo = [[Work("backward", 0, 0), Work("forward", 0, 0)], [Work("forward", 1, 0), Work("backward", 1, 0)]]
+    with pytest.raises(RuntimeError, match="every rank waits for another"):
+        schedules.follow(todo, [1.0, 1.0])

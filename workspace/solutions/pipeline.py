@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 BATCH_SIZE = 32
 # Numbers that go into each layer, and out of the last one.
-WIDTHS = [784, 64, 64, 512, 64, 64, 64, 512, 64, 64, 64, 64, 10]
+WIDTHS = [784, 64, 64, 512, 64, 64, 512, 64, 10]
 
 
 def split(costs: list[float], stages: int) -> list[int]:
@@ -35,7 +35,7 @@ def split(costs: list[float], stages: int) -> list[int]:
     def slowest(cuts: tuple[int, ...]) -> float:
         return max(sum(costs[first:end]) for first, end in ends(cuts))
 
-    # A few hundred ways for a dozen layers. For a hundred layers there are too many to try.
+    # A few hundred ways for a dozen layers; a hundred layers have too many to try them all.
     best = min(itertools.combinations(range(1, len(costs)), stages - 1), key=slowest)
     return [end - first for first, end in ends(best)]
 
@@ -88,7 +88,7 @@ def build(seed: int) -> nn.Sequential:
     """The network: a layer for each pair of widths that follow each other."""
     torch.manual_seed(seed)
     first, *others = itertools.pairwise(WIDTHS)
-    layers = [nn.Sequential(nn.LayerNorm(into), nn.ReLU(), nn.Linear(into, out)) for into, out in others]
+    layers = [nn.Sequential(nn.LayerNorm(into), nn.Tanh(), nn.Linear(into, out)) for into, out in others]
     return nn.Sequential(nn.Linear(*first), *layers)
 
 
@@ -105,7 +105,7 @@ def main() -> None:
         # Almost all time of a layer is that of its products, one for each weight and sample.
         costs = [float(into * out) for into, out in itertools.pairwise(WIDTHS)]
         # One seed: each rank keeps its own part of the same model.
-        losses = train(me, build(seed=0), costs, batches * 2, lr=0.1)
+        losses = train(me, build(seed=0), costs, batches * 2, lr=0.01)
         for epoch in range(2):
             own = losses[epoch * len(batches) :][: len(batches)]
             me.print(f"epoch {epoch}: loss {sum(own) / len(own):.4f}")

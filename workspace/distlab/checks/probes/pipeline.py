@@ -76,14 +76,18 @@ def batches() -> list[tuple[Tensor, Tensor]]:
 
 
 class Twin:
-    """One process's training: weights by name before each step and at the end, and the loss of each step."""
+    """One process's training: weights by name before each step and at the end, and the loss of each step.
 
-    def __init__(self, net: nn.Module, lets_gradients_pile_up: bool = False) -> None:
+    Args:
+        keeps: share of the last step's gradients to which the next ones are added.
+    """
+
+    def __init__(self, net: nn.Module, keeps: float = 0.0) -> None:
         optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         self.weights, self.losses = [weights(net.named_parameters())], []
         for x, y in batches():
-            if not lets_gradients_pile_up:
-                optimizer.zero_grad()
+            for one in net.parameters():
+                one.grad = keeps * one.grad if self.losses else None
             loss = cross_entropy(net(x / 255), y)
             loss.backward()
             optimizer.step()
@@ -107,6 +111,7 @@ class Watch:
         self.known = weights(net.named_parameters())
         self.stages: dict[object, dict[str, nn.Parameter]] = {}
         self.steps: list[dict[str, Tensor]] = []
+        self.microbatches = 1
         self.order: list[list] = []
         self.optimizer: dict | None = None
         self.pretends: list[dict] | None = None
@@ -135,7 +140,9 @@ class Watch:
         self, real: Callable, stage, submodule: nn.Module, stage_index: int, num_stages: int, device, *args, **kwargs
     ) -> None:
         if self.pretends is not None:
-            layers = sorted({str(one.device) for one in submodule.parameters()})
+            # A traced stage moves its layers itself, a moment later.
+            by_hand = isinstance(stage, torch_stage.PipelineStage)
+            layers = sorted({str(one.device) for one in submodule.parameters()}) if by_hand else []
             self.pretends.append({"index": stage_index, "device": str(torch.device(device)), "layers": layers})
             raise Halt
         report.log(self.me, "stage", index=stage_index, count=num_stages)
@@ -143,7 +150,7 @@ class Watch:
         named = {}
         for one in submodule.parameters():
             same = [name for name, known in self.known.items() if torch.equal(one.detach().cpu(), known)]
-            named.update(dict.fromkeys(same, one))
+            named |= dict.fromkeys(same, one)
         self.stages[stage] = named
 
     def _work(self, kind: Callable[[bool], str]) -> Callable:
@@ -173,6 +180,7 @@ class Watch:
         report.log(self.me, "step", number=len(self.steps), **facts)
         everyone = self._meet(facts)
         self.steps.append(weights(own))
+        self.microbatches = schedule._n_microbatches
         if would_stand_still(everyone, COSTS):
             raise Halt
         more = {"target": target, "arg_mbs": arg_mbs, "target_mbs": target_mbs}
@@ -213,7 +221,7 @@ def _sizes(batch: Tensor | list[Tensor] | None, microbatches: int) -> list[int] 
     return [len(one) for one in parts]
 
 
-def compared(watch: Watch, net: nn.Module) -> dict:
+def compared(watch: Watch, net: nn.Module, microbatches: int) -> dict:
     """How this rank's weights went, held against one process.
 
     `off` is the largest difference after each step, `piled` that at the end from a process that never clears its
@@ -221,14 +229,17 @@ def compared(watch: Watch, net: nn.Module) -> dict:
     went the same way, `moved` is the largest change.
     """
     states = [*watch.steps, watch.end()]
-    twin, piled = Twin(copy.deepcopy(net)), Twin(copy.deepcopy(net), lets_gradients_pile_up=True)
+    twin = Twin(copy.deepcopy(net))
+    # A schedule that divides gradients by the number of microbatches also divides those that were left there.
+    piled = [Twin(copy.deepcopy(net), keeps) for keeps in (1.0, 1 / microbatches)]
+    last = min(len(states), len(twin.weights)) - 1
     before, after = flat(states[0]), flat(states[1])
     start, step = (flat({name: one[name] for name in states[0]}) for one in twin.weights[:2])
     went, right = after - before, step - start
     times = float(went @ right / (right @ right))
     return {
         "off": [apart(one, other) for one, other in zip(states[1:], twin.weights[1:], strict=False)],
-        "piled": apart(states[-1], piled.weights[len(states) - 1]),
+        "piled": min(apart(states[last], one.weights[last]) for one in piled),
         "times": times,
         "straight": bool((went - times * right).norm() <= 1e-3 * went.norm()),
         "moved": apart(states[-1], states[0]),
@@ -316,7 +327,7 @@ def observe(me: Rank, attempt: Attempt, store: dist.Store) -> None:
         optimizer=watch.optimizer,
         returned=[float(one) for one in returned] if plain else None,
         returned_type=type(returned).__name__,
-        **compared(watch, net),
+        **compared(watch, net, watch.microbatches),
     )
 
 
