@@ -138,7 +138,10 @@ MISTAKES = {
         "rank 0 makes stage 0 for its own device, but leaves the layers on cpu: move them to me.message_device",
     ),
     "stage counted within the host": (
-        [(STAGE, STAGE.replace("me.rank", "me.local_rank"))],
+        [
+            (STAGE, STAGE.replace("me.rank", "me.local_rank")),
+            (TARGETS, TARGETS.replace("stage.is_last", "me.rank == me.world_size - 1")),
+        ],
         "stages",
         "ranks 0 and 2 both made stage 0, and nobody made stages 2 and 3: the index of a stage is its place",
     ),
@@ -472,8 +475,8 @@ def test_other_right_ways_hold(way, tmp_path):
 BROKEN_OFF = {
     "only the first rank takes a step": (
         [(STEP, "        if stage.is_first:\n            schedule.step(*pixels)\n")],
-        "rank 3 on node2: RuntimeError: stack expects a non-empty TensorList; only the last stage has losses; "
-        "rank 0 waited in schedule.step, which ranks 1, 2 and 3 never called: every rank calls it in every step",
+        "rank 3 on node2: RuntimeError: stack expects a non-empty TensorList; in a pipeline only the last stage has "
+        "losses; rank 0 waited in schedule.step, which ranks 1, 2 and 3 never called: every rank calls it in every",
         "torch.stack(losses)",
     ),
     "losses of the first stage": (
@@ -483,7 +486,7 @@ BROKEN_OFF = {
                 "torch.stack(losses).detach().mean() if me.rank < 1",
             )
         ],
-        "rank 0 on node1: RuntimeError: stack expects a non-empty TensorList; only the last stage has losses",
+        "rank 0 on node1: RuntimeError: stack expects a non-empty TensorList; in a pipeline only the last stage",
         "torch.stack(losses)",
     ),
     "a GPU that is not there": (

@@ -77,8 +77,8 @@ def layers_fault(facts: list[dict], costs: Sequence[float]) -> str | None:
                 f"layer {layer} is on {plural('rank', ranks)}, and would be taken more than once: "
                 "the layers of a stage begin where those of the stage before end"
             )
-    each = {stage["index"]: sum(costs[layer] for layer in stage["layers"]) for one in facts for stage in one["stages"]}
-    in_order = [each[index] for index in sorted(each)]
+    stages = sorted(stage["layers"] for one in facts for stage in one["stages"])
+    in_order = [sum(costs[layer] for layer in layers) for layers in stages]
     said = f"the {len(in_order)} stages cost {_numbers(in_order)}"
     return _unbalanced(said, in_order, best_cost(costs, len(in_order)))
 
@@ -206,8 +206,8 @@ def _rank_of(facts: list[dict], index: int) -> int:
     return next(rank for rank, one in enumerate(facts) if index in [stage["index"] for stage in one["stages"]])
 
 
-def would_stand_still(facts: list[dict], costs: Sequence[float]) -> bool:
-    """True when ranks that say this must not begin."""
+def must_not_begin(facts: list[dict], costs: Sequence[float]) -> bool:
+    """True when a mistake is told better than it would tell itself: most would make ranks wait for ever."""
     faults: list[Callable[[], str | None]] = [
         lambda: layers_fault(facts, costs),
         lambda: stages_fault(facts),

@@ -22,7 +22,7 @@ HINTS = {
     "Attempting to unscale FP16 gradients": "leave the model in float32, autocast computes with a copy",
     "KeyError: 'scaler'": "the checkpoint has no such key, so save scaler.state_dict() as well",
     "Found no NVIDIA driver": "this check runs on CPUs; the rank knows its device",
-    "stack expects a non-empty TensorList": "only the last stage has losses",
+    "stack expects a non-empty TensorList": "in a pipeline only the last stage has losses",
     "a leaf Variable that requires grad is being used in an in-place operation": "what a stage is sent is not its own "
     "to change; make a new tensor",
     "to have 3 channels, but got": "channels_last is about strides, the shape stays (N, C, H, W)",

@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from distlab import report
 from distlab.checks.probe import Attempt
-from distlab.checks.staging import split_fault, would_stand_still
+from distlab.checks.staging import must_not_begin, split_fault
 from distlab.insight.orders import BACKWARD, FORWARD, INPUT, WEIGHTS
 from distlab.process import Rank, read_placement
 from distlab.process.meeting import open_store
@@ -164,6 +164,7 @@ class Watch:
     def _step(self, real: Callable, schedule, *args, target=None, arg_mbs=None, target_mbs=None, **kwargs):
         given = args[0] if args else [one[0] for one in arg_mbs or [] if one]
         targets = target if target is not None else target_mbs
+        # There is no public way to ask a schedule what it has been given.
         stages = getattr(schedule, "_stages", None) or [schedule._stage]
         facts = {
             "schedule": type(schedule).__name__,
@@ -181,7 +182,7 @@ class Watch:
         everyone = self._meet(facts)
         self.steps.append(weights(own))
         self.microbatches = schedule._n_microbatches
-        if would_stand_still(everyone, COSTS):
+        if must_not_begin(everyone, COSTS):
             raise Halt
         more = {"target": target, "arg_mbs": arg_mbs, "target_mbs": target_mbs}
         return real(schedule, *args, **more, **kwargs)

@@ -153,7 +153,7 @@ def _halves(work: Work) -> list[Work]:
     return [Work(kind, work.stage, work.microbatch) for kind in kinds]
 
 
-@needs("layers")
+@needs("stages")
 def test_optimizer(ranks: list[dict]) -> None:
     """TODO 5: each rank updates the parameters of its own stage"""
     if not ranks:
@@ -174,7 +174,7 @@ def test_optimizer(ranks: list[dict]) -> None:
         )
 
 
-@needs("layers")
+@needs("stages")
 def test_step(facts: list[dict], ranks: list[dict]) -> None:
     """TODO 6: the first stage takes the pixels, the last one the targets"""
     fault = step_fault(facts)
