@@ -7,10 +7,10 @@ layers, rank to which the schedule sends what the stage needs), sizes (samples o
 most (largest input, or None), targets, device (of its messages).
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 from distlab.checks.result import plural
+from distlab.insight import balance
 
 # Sums of the same numbers in another order.
 ROUNDING = 1 + 1e-9
@@ -24,14 +24,7 @@ def stage_costs(costs: Sequence[float], split: Sequence[int]) -> list[float]:
 
 def best_cost(costs: Sequence[float], stages: int) -> float:
     """Cost of the slowest stage when layers are split as well as can be."""
-
-    @functools.cache
-    def best(end: int, left: int) -> float:
-        if left == 1:
-            return sum(costs[:end])
-        return min(max(best(cut, left - 1), sum(costs[cut:end])) for cut in range(left - 1, end))
-
-    return best(len(costs), stages)
+    return max(stage_costs(costs, balance.split(costs, stages)))
 
 
 def split_fault(costs: Sequence[float], stages: int, found: object) -> str | None:
