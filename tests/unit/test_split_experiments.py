@@ -4,8 +4,8 @@ import time
 
 import pytest
 import torch
-from distlab import models, report
-from distlab.experiments import split_memory, split_times
+from distlab import checkpoint, models, report
+from distlab.experiments import split_memory, split_times, split_weights
 from torch.nn.functional import cross_entropy
 
 CPU = torch.device("cpu")
@@ -155,3 +155,25 @@ def test_a_sweep_takes_the_same_step_in_pieces(reported):
         assert one["milliseconds"] > 0 and one["overlaps"] is False
         assert one["output_difference"] < 1e-5 and one["gradient_difference"] < 1e-5
     assert sweep[0]["gradient_difference"] == 0 < sweep[1]["gradient_difference"]
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def saved(path, **weights):
+    torch.save({"format": checkpoint.FORMAT, "model": {name: torch.tensor(one) for name, one in weights.items()}}, path)
+    return path
+
+
+def test_the_largest_difference_of_any_weight_is_reported(reported, tmp_path):
+    one = saved(tmp_path / "one.pt", a=[1.0, -4.0], b=[[2.0]])
+    (same,) = reported(split_weights, one, one)
+    assert (same["apart"], same["largest"]) == (0.0, 4.0)
+    other = saved(tmp_path / "other.pt", a=[1.5, -4.0], b=[[1.0]])
+    assert reported(split_weights, one, other)[-1]["apart"] == 1.0
+
+
+def test_weights_of_another_model_are_refused(reported, tmp_path):
+    one, other = saved(tmp_path / "one.pt", a=[1.0]), saved(tmp_path / "other.pt", b=[1.0])
+    with pytest.raises(checkpoint.CheckpointError, match="lacks 'a'"):
+        reported(split_weights, one, other)
