@@ -2,12 +2,12 @@
 
     distlab bench pipeline [ROUNDS]
 
-Ideal is the time of one process for the same microbatches, divided by the ranks, and made longer by
-the schedule's own bubble: (p - 1) / (m + p - 1) of the step for gpipe and 1f1b, what the simulator
-says for the others. Each rank has a core and one thread, or a GPU. Stages take 50 ms or more for a
-microbatch, so that messages are small beside them. All cases take turns. Processes that compute
-beside each other without a word are what this machine could give at most: on shared cores less than
-p times one of them.
+Ideal are ranks that never wait: processes that do the same microbatches of the whole model beside each
+other without a word, p times as much work as one pipeline does. It is made longer by the schedule's
+own bubble: (p - 1) / (m + p - 1) of the step for gpipe and 1f1b, what the simulator says for the
+others. Against one process alone, printed below it, counts too what a machine loses when all its cores
+work. Each rank has a core and one thread, or a GPU. Stages take 50 ms or more for a microbatch, so that
+messages are small beside them. All cases take turns.
 """
 
 import sys
@@ -53,18 +53,14 @@ def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
                 f"{schedule}: a stage takes {stage:.1f} ms, less than {LEAST_STAGE}: messages weigh more than they may"
             )
         idle = expected(schedule, ranks, pieces)
-        ideal = [one / ranks / (1 - idle) for one in alone["each"]]
-        fair = [one / (1 - idle) for one in alone["each_at_once"]]
+        ideal = [one / ranks / (1 - idle) for one in alone["each_at_once"]]
+        alone_ideal = [one / ranks / (1 - idle) for one in alone["each"]]
         say_times(
             f"{schedule}, {pieces} microbatches, bubble {idle:.1%}, stages of {stage:.0f} ms", records[0]["each"], "ms"
         )
         most = BOUND if bounded and schedule in BOUND_FOR else 0
         holds.append(say_ratio(f"{schedule} / ideal and its bubble", records[0]["each"], ideal, most=most))
-        say_ratio(
-            f"{schedule} / the same of what {ranks} processes reach at once",
-            records[0]["each"],
-            [one / ranks for one in fair],
-        )
+        say_ratio(f"{schedule} / the same, from one process alone", records[0]["each"], alone_ideal)
     return all(holds)
 
 
