@@ -68,7 +68,7 @@ def test_activations_of_the_first_stage_are_those_of_its_blocks(memory):
     # Of each byte: what comes into both norms (two numbers more each) and out of them, queries, keys and values,
     # what attention makes (and a number per head), and the network's four-fold middle before and after GELU.
     floats = WIDTH * (2 + 2 + 3 + 1 + 8) + 4 + HEADS
-    bytes_read = 8 * 4 * (CONTEXT + 1)
+    bytes_read = 8 * 4 * CONTEXT
     assert memory[4, 2, 0]["bytes"]["activations"] == 4 * floats * 4 * CONTEXT * 2 + bytes_read
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import AdamW, Optimizer
 
-from distlab import models, process, report
+from distlab import process, report
+from distlab.experiments.pipe_case import options, text, whole
 from distlab.loop.kept import Alive, size
 from distlab.stages.devices import OnDevices
 
@@ -47,11 +48,11 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
     """Report an event `memory` for each stage of a model that has one on each of the devices."""
     different = len(set(devices)) == len(devices) and devices[0].type == "cuda"
     before = [torch.cuda.memory_allocated(one) if different else 0 for one in devices]
-    model = OnDevices(models.Language(args.layers, args.width, args.heads, args.context), devices)
+    language = whole(me, args)
+    batch, labels = text(me, language, batch_size)
+    batch, labels = batch.to(devices[0]), labels.to(devices[-1])
+    model = OnDevices(language, devices)
     optimizer = AdamW(model.parameters())
-    dice = torch.Generator().manual_seed(0)
-    text = torch.randint(models.VOCABULARY, (batch_size, args.context + 1), generator=dice)
-    batch, labels = text[:, :-1].to(devices[0]), text[:, 1:].to(devices[-1])
     # The first step makes the optimizer's state, which the second one finds.
     step(model.stages, optimizer, batch, labels)
     for device in devices if different else ():
@@ -63,8 +64,8 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
             me,
             "memory",
             layers=args.layers,
-            width=args.width,
-            context=args.context,
+            width=language.width,
+            context=batch.shape[1],
             batch_size=batch_size,
             stage=number,
             stages=len(devices),
@@ -82,11 +83,7 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--context", type=int, default=32)
+    parser = options(__doc__, width=64)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 32, 64])
     args = parser.parse_args()
     with process.alone() as me:

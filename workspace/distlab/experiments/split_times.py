@@ -7,12 +7,12 @@ disturbs all alike. Pieces can only save time where the two devices are differen
 
 import argparse
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import AdamW
 
-from distlab import loop, models, process, report
+from distlab import loop, process, report
+from distlab.experiments.pipe_case import options, text, whole
 from distlab.stages.devices import OnDevices
 
 STAGES = 2
@@ -97,25 +97,17 @@ def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, arg
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--width", type=int, help="64 on a CPU, 1024 on a GPU")
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--context", type=int, help="32 on a CPU, 256 on a GPU")
+    parser = options(__doc__, width=64)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--rounds", type=int, default=6)
     args = parser.parse_args()
     with process.alone() as me:
-        on_gpu = me.device.type == "cuda"
-        width, context = args.width or (1024 if on_gpu else 64), args.context or (256 if on_gpu else 32)
-        dice = torch.Generator().manual_seed(0)
-        text = torch.randint(models.VOCABULARY, (args.batch_size, context + 1), generator=dice).to(me.device)
-        batch, labels = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+        batch, labels = text(me, whole(me, args), args.batch_size)
         devices = me.devices(STAGES)[::-1]
 
         def build(kind: type[OnDevices]) -> OnDevices:
-            return kind(models.Language(args.layers, width, args.heads, context), devices)
+            return kind(whole(me, args), devices)
 
         model = build(Timed)
         # The first one warms up.
