@@ -16,8 +16,12 @@ from distlab import process, report
 from distlab.parent import end_with_parent
 
 SCRIPT = Path(distlab.__file__).parent / "scripts" / "ring_mpi.py"
-# Variables that tell a rank of torchrun, or of another mpirun, who it is.
-NOT_INHERITED = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMIX_")
+# Variables that tell a rank of torchrun, or of another mpirun, who it is; and one that has Python write a
+# line and its end apart, so that mpirun may put another rank's line between.
+NOT_INHERITED = (
+    *("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMIX_"),
+    "PYTHONUNBUFFERED",
+)
 # All ranks are on this host, so nothing need be started elsewhere and no network be searched. Copying
 # straight from another process's memory is often forbidden in containers; shared memory always works.
 ONE_HOST = {
