@@ -214,7 +214,7 @@ def test_the_drill_by_hand_in_four_terminals(project):
     ],
 )
 def test_lessons_run_unchanged_through_the_nodes_own_server(project, node, notebook):
-    done, page = execute(project.url(node), project.token(node), notebook, seconds=240)
+    done, page = execute(project.url(node), project.token(node), notebook, seconds=280)
     assert done.errors == []
     assert done.cells == sum(cell["cell_type"] == "code" for cell in page["cells"])
     # One for one what the notebook has stored from simulated hosts.
