@@ -29,6 +29,9 @@ if ! docker info >/dev/null 2>&1; then
     echo $! >"$cache/dockerd.pid"
     for _ in $(seq 100); do docker info >/dev/null 2>&1 && break || sleep 0.3; done
     docker info >/dev/null || { tail -20 "$cache/dockerd.log"; exit 1; }
+    # A machine that is kept from run to run would fill up: each build leaves an image of 7 GB and its layers.
+    docker image prune --force >/dev/null
+    docker builder prune --force --reserved-space 10GB >/dev/null
 fi
 
 docker image inspect distlab-base >/dev/null 2>&1 || tar -C "$cache/base" -c . | docker import - distlab-base >/dev/null
