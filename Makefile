@@ -15,16 +15,20 @@ SEATS  ?=
 PREFLIGHT ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo up urls down preflight python test doctor lint format record pins bench clean
+.PHONY: help lab demo horovod up urls down preflight python test doctor lint format record pins bench clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lab: $(VENV)/.seen ## set up, train on two hosts once, open JupyterLab
+	@$(BIN)/python -m distlab.horovod_wheel --beside || true
 	@$(BIN)/distlab lab $(LAB)
 
 demo: $(VENV)/.data ## train on two hosts of two ranks each and print the table
 	@$(BIN)/distlab run ddp --hosts $(HOSTS) -- --epochs 1
+
+horovod: $(VENV)/.installed ## build Horovod for lesson 04, once (HOROVOD_NCCL=1: also for GPUs)
+	@$(BIN)/python -m distlab.horovod_wheel
 
 up: python ## start node1 and node2 in containers, or those of seats (SEAT=3, SEAT=1-20)
 	@exec $(CLASSROOM) up --seat "$(SEAT)"
@@ -39,6 +43,7 @@ preflight: python ## will the workshop run on this machine? (SEATS=20 for a room
 	@exec $(CLASSROOM) preflight --seats "$(SEATS)" $(PREFLIGHT)
 
 test: $(VENV)/.data ## run every test: unit, two hosts, lessons, engines
+	@$(BIN)/python -m distlab.horovod_wheel || true
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m pytest $(TESTS)
@@ -59,7 +64,7 @@ bench: $(VENV)/.data ## run every benchmark; each prints ratios of one run
 	@for file in bench/[a-z]*.py; do $(BIN)/distlab bench $$(basename $$file .py) || exit 1; done
 
 pins: $(VENV)/.installed ## write the installed versions to constraints.txt
-	@$(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | sort -f \
+	@$(BIN)/python -m pip freeze --all --exclude pip --exclude horovod --exclude-editable | sort -f \
 	  | sed "1i # Every version that the lessons were proved with, direct and indirect; 'make pins' writes this file." > constraints.txt
 
 clean: ## delete the environment and the runs
