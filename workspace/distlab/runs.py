@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def workspace_trouble() -> tuple[str, str] | None:
 def new_run_name(script: str) -> str:
     """A name that sorts by time: `20260131-142500-ddp-417`."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(script).stem}-{os.getpid()}"
+
+
+def script_name() -> str:
+    """The script that this process runs."""
+    return sys.argv[0] or "python"
 
 
 def _remedy(error: OSError) -> str:

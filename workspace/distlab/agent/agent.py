@@ -19,9 +19,10 @@ from pathlib import Path
 
 import psutil
 
-from distlab.agent import torchrun
+from distlab.agent import commands, seats, torchrun
 from distlab.agent.job import Job
 from distlab.agent.pulse import Pulse
+from distlab.agent.seats import LauncherLost, Seats
 from distlab.agent.tail import Tail
 from distlab.agent.torchrun import TorchrunError
 from distlab.agent.wire import receive, send
@@ -43,8 +44,8 @@ def _adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _torchrun_ends_with_us() -> None:
-    # SIGTERM, not SIGKILL: torchrun then stops its ranks, which live in sessions of their own.
+def _launcher_ends_with_us() -> None:
+    # SIGTERM, not SIGKILL: it then stops its ranks, which live in sessions of their own or on other hosts.
     end_with_parent(signal.SIGTERM)
 
 
@@ -63,6 +64,7 @@ class Agent:
         self._stores: dict[str, object] = {}
         self._job: Job | None = None
         self._pulse: Pulse | None = None
+        self._seats: Seats | None = None
         self._stopped: set[str] = set()
         self._stacks: dict[int, str] = {}
         self._own: set[int] = set()
@@ -118,7 +120,9 @@ class Agent:
             os._exit(0)
 
     def _kill(self, keep: set[int]) -> list[psutil.Process]:
-        strangers = [one for one in psutil.Process().children(recursive=True) if one.pid not in keep]
+        # Ranks that came over ssh are nobody's children here.
+        everyone = [*psutil.Process().children(recursive=True), *(self._seats.processes() if self._seats else [])]
+        strangers = [one for one in everyone if one.pid not in keep]
         for process in strangers:
             with suppress(psutil.Error):
                 process.kill()
@@ -204,6 +208,7 @@ class Agent:
 
     def _do_start(self, job: dict) -> None:
         job = Job(**job)
+        lost = False
         folder = self._folder / job.id
         records, logs = self._records(job), folder / "logs"
         records.mkdir(parents=True)
@@ -220,12 +225,16 @@ class Agent:
         statuses: dict[int, int] = {}
         try:
             if job.id not in self._stopped:
-                if job.cold:
-                    statuses = torchrun.run_cold(job, logs, _torchrun_ends_with_us)
+                if job.launcher in commands.LAUNCHERS:
+                    statuses = seats.run(
+                        job, folder, lambda: job.id in self._stopped, _launcher_ends_with_us, self._take_seats
+                    )
+                elif job.cold:
+                    statuses = torchrun.run_cold(job, logs, _launcher_ends_with_us)
                 else:
                     statuses = torchrun.run_warm(job, logs, pulse.born)
         except TorchrunError as error:
-            reason = str(error)
+            reason, lost = str(error), isinstance(error, LauncherLost)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
         finally:
@@ -236,15 +245,24 @@ class Agent:
                 tail.stop()
             except Exception as error:
                 reason = reason or f"output was lost: {type(error).__name__}: {error}"
-        self._report(job, pulse, statuses, reason)
-        self._job = None
+        self._report(job, pulse, statuses, reason, lost=lost)
+        self._job = self._seats = None
         shutil.rmtree(folder, ignore_errors=True)
+
+    def _take_seats(self, seats: Seats) -> None:
+        self._seats = seats
 
     def _line(self, job: Job, local_rank: int, stream: str, text: str) -> None:
         self._say(event="line", id=job.id, rank=job.first_rank + local_rank, stream=stream, text=text)
 
     def _report(
-        self, job: Job, pulse: Pulse, statuses: dict[int, int], reason: str | None, dying: bool = False
+        self,
+        job: Job,
+        pulse: Pulse,
+        statuses: dict[int, int],
+        reason: str | None,
+        dying: bool = False,
+        lost: bool = False,
     ) -> None:
         stopped = job.id in self._stopped
         ranks = []
@@ -263,6 +281,7 @@ class Agent:
             ok=not statuses and reason is None and not stopped,
             stopped=stopped,
             dying=dying,
+            lost=lost,
             reason=reason,
             ranks=ranks,
             metrics=self._metrics(job),
@@ -285,6 +304,7 @@ class Agent:
         stopped: bool,
         ok: bool = False,
         dying: bool = False,
+        lost: bool = False,
         reason: str | None = None,
         ranks: list[dict] | None = None,
         metrics: list[dict] | None = None,
@@ -296,6 +316,7 @@ class Agent:
             ok=ok,
             stopped=stopped,
             dying=dying,
+            lost=lost,
             reason=reason,
             ranks=ranks or [],
             metrics=metrics or [],

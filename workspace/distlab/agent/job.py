@@ -23,6 +23,10 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     cold: bool = False
     join_seconds: float = 60.0
+    # torchrun, or who starts the ranks of all hosts from the first of them: see `seats`.
+    launcher: str = "torchrun"
+    # Every host and its ranks, in rank order.
+    table: list[tuple[str, int]] = field(default_factory=list)
     # Names of the other hosts, or None when this host is simulated and loopback is set already.
     peers: list[str] | None = None
 
@@ -38,9 +42,14 @@ def flags(job: Job) -> list[str]:
     ]
 
 
-def typed(job: Job, host: str) -> str:
-    """The command that a person would type on this host to start the same ranks."""
-    threads = job.env.get("OMP_NUM_THREADS", "1")
+def script_words(job: Job) -> list[str]:
+    """The script and its arguments as one would type them where the job was started."""
     script = os.path.relpath(job.script, job.cwd)
-    words = ["torchrun", *flags(job), script if not script.startswith("../..") else job.script, *job.args]
+    return [script if not script.startswith("../..") else job.script, *job.args]
+
+
+def typed(job: Job, host: str) -> str:
+    """The torchrun command that a person would type on this host to start the same ranks."""
+    threads = job.env.get("OMP_NUM_THREADS", "1")
+    words = ["torchrun", *flags(job), *script_words(job)]
     return f"DISTLAB_HOST={host} OMP_NUM_THREADS={threads} {shlex.join(words)}"

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch.distributed as dist
-
 from distlab.data.sets import fall_back
 from distlab.data.store import Prepared, data_root, speak
 
@@ -55,6 +53,4 @@ def _exchange(me: "Rank", found: Prepared | None, failure: Exception | None) -> 
         facts = found.facts
         card |= {"name": facts["name"], "note": found.note, "digest": facts["digest"]}
         card["what"] = f"{facts['train']:,} + {facts['val']:,} images of {facts['name']}"
-    cards: list = [None] * me.world_size
-    dist.all_gather_object(cards, card)
-    return cards
+    return me.gather(card)

@@ -7,9 +7,12 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
+from distlab import horovod_wheel
+from distlab.agent import commands
 from distlab.agent.job import Job, typed
 from distlab.hosts import Finding, Host, HostsError, find, parse
 from distlab.launch.connection import Connection, HostError
@@ -20,7 +23,7 @@ from distlab.launch.verdict import Ending, blame, describe_late, exit_status, tr
 from distlab.launch.voice import Voice
 from distlab.runs import make_folder, new_run_name, runs_root
 
-LAUNCHERS = ("torchrun",)
+LAUNCHERS = ("torchrun", *commands.LAUNCHERS)
 # Settings of these families reach the ranks as they are at the moment of the call.
 FORWARDED = ("DISTLAB_", "GLOO_", "NCCL_", "TORCH_", "TQDM_", "PYTHONFAULTHANDLER")
 JOIN_SECONDS = 60.0
@@ -141,6 +144,10 @@ def _error(watch: _Watch, ends: list[Ending], late: float | None) -> str | None:
     failed = any(not one["ok"] for one in watch.ended.values())
     if late is not None:
         return describe_late(ends, late)
+    for host, one in watch.ended.items():
+        # Its ranks ended because it did.
+        if one.get("lost"):
+            return f"{host}: {one['reason']}"
     message = blame(ends, {host: _say_lost(host, one) for host, one in watch.gone.items()})
     if message and (failed or watch.gone):
         return message
@@ -211,7 +218,8 @@ def run(
         arguments: words for the script's command line.
         hosts: `"node1:2,node2:2"`, or None for the hosts found here.
         timeout: seconds after which all ranks are stopped and their stacks shown.
-        cold: start real torchrun commands in place of warm ranks.
+        launcher: torchrun, mpirun, horovodrun (over gloo) or horovodrun-mpi.
+        cold: start real torchrun commands in place of warm ranks; the other launchers always start cold.
         threads: threads per rank, or None for an equal share of each host's cores.
         master_port: a port for the rendezvous; another one is taken if it is in use.
         env: more variables for the ranks.
@@ -227,6 +235,9 @@ def run(
         raise ScriptError(f"launcher {launcher!r} is unknown: use {' or '.join(LAUNCHERS)}")
     path = find_script(script)
     where = _resolve_hosts(hosts)
+    if launcher in commands.LAUNCHERS:
+        cold = True
+        _require_launcher(launcher)
     folder = make_folder(runs_root() / f"{new_run_name(path.name)}-{uuid.uuid4().hex[:4]}").resolve()
     session = session or default_session()
     voice = Voice(folder, quiet, out)
@@ -240,15 +251,12 @@ def run(
                     for one in connections:
                         one.send(do="warm")
                 port = _find_port(session, connections[0], cold, None if attempt else master_port, until, voice)
-                jobs = _jobs(where, path, words, folder, port, cold, threads, env or {}, until)
+                jobs = _jobs(where, path, words, folder, port, launcher, cold, threads, env or {}, until)
                 watch = _Watch(jobs, voice)
-                command = {host: typed(job, host) for host, job in jobs.items()}
+                command = _commands(jobs)
                 late = None
                 try:
-                    for index, one in enumerate(connections):
-                        if cold and index == 1:
-                            time.sleep(HEAD_START)
-                        one.send(do="start", job=asdict(jobs[one.host.name]))
+                    _start(connections, jobs, launcher, cold)
                     # Ranks take their time to start; what shows a result need not take its own at the end.
                     import_module("distlab.launch.table")
                     _follow(watch, session, until)
@@ -277,6 +285,28 @@ def run(
     if not result.ok:
         raise RunFailed(_say_failure(result), result)
     return result
+
+
+def _require_launcher(launcher: str) -> None:
+    if launcher != "mpirun" and find_spec("horovod") is None:
+        there = horovod_wheel.current()
+        raise ScriptError(f"{launcher} is part of Horovod, which is {there.text}: {there.remedy}")
+
+
+def _commands(jobs: dict[str, Job]) -> dict[str, str]:
+    """What a person would type, by host: on each one for torchrun, else on the first for all."""
+    first = next(iter(jobs))
+    if jobs[first].launcher in commands.LAUNCHERS:
+        return {first: commands.typed_once(jobs[first])}
+    return {host: typed(job, host) for host, job in jobs.items()}
+
+
+def _start(connections: list[Connection], jobs: dict[str, Job], launcher: str, cold: bool) -> None:
+    # A launcher for all hosts finds their seats open; real torchruns find the first one's port.
+    for index, one in enumerate(reversed(connections) if launcher in commands.LAUNCHERS else connections):
+        if launcher == "torchrun" and cold and index == 1:
+            time.sleep(HEAD_START)
+        one.send(do="start", job=asdict(jobs[one.host.name]))
 
 
 def _find_port(
@@ -314,6 +344,7 @@ def _jobs(
     words: list[str],
     folder: Path,
     port: tuple[str, int],
+    launcher: str,
     cold: bool,
     threads: int | None,
     env: Mapping[str, str],
@@ -329,6 +360,9 @@ def _jobs(
             **host.environment(),
             **{name: str(value) for name, value in env.items()},
         }
+        if launcher in commands.LAUNCHERS:
+            # torchrun says this itself.
+            variables |= {"MASTER_ADDR": address, "MASTER_PORT": str(port[1])}
         jobs[host.name] = Job(
             id=id,
             node_rank=index,
@@ -343,6 +377,8 @@ def _jobs(
             run_dir=str(folder),
             env=variables,
             cold=cold,
+            launcher=launcher,
+            table=[(one.name, one.slots) for one in hosts],
             join_seconds=max(1.0, min(JOIN_SECONDS, until - time.monotonic())),
             peers=None if host.kind == "simulated" else [one.name for one in hosts if one is not host],
         )

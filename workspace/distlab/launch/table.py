@@ -1,5 +1,6 @@
 """A run's result as a small table."""
 
+import re
 import textwrap
 
 from rich.console import Console
@@ -9,6 +10,8 @@ from distlab.launch.result import RunResult
 
 # Fits a notebook's page, where nobody can widen the window.
 WIDTH = 88
+QUOTED = re.compile(r"'[^']*'")
+HARD_SPACE = "\xa0"
 # Columns of the "end" records that training scripts leave, in the order in which they are read.
 COLUMNS = {
     "images": ("images seen", "{:,}"),
@@ -43,9 +46,14 @@ def fold(command: str) -> str:
     >>> print(fold("torchrun --nnodes 2 " + "--master-addr " + "a" * 80))
     torchrun --nnodes 2 --master-addr \
         aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+    >>> print(fold("horovodrun " + "-x " * 25 + "'two words'"))
+    horovodrun -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x \
+        'two words'
     """
-    lines = textwrap.wrap(command, WIDTH - 2, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return " \\\n".join(lines)
+    # Within quotes a shell would take the backslash for one of the word's own.
+    whole = QUOTED.sub(lambda word: word[0].replace(" ", HARD_SPACE), command)
+    lines = textwrap.wrap(whole, WIDTH - 2, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return " \\\n".join(lines).replace(HARD_SPACE, " ")
 
 
 def print_result(result: RunResult, console: Console | None = None) -> None:

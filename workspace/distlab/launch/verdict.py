@@ -15,7 +15,7 @@ PEER_LOST = re.compile(
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 NEVER_MET = "connectFullMesh"
 NEVER_CAME = re.compile(r"did not join within|found nobody on")
-GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError"}
+GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "HorovodInternalError"}
 
 
 @dataclass(frozen=True)

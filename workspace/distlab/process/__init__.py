@@ -1,9 +1,10 @@
 """Inside a rank: who it is, where it computes, how it joins the others and how it leaves.
 
-The one place that chooses device and backend. A training script needs two names from here:
+The one place that chooses device and backend. A training script needs one of these names from here:
 
     with process.alone() as me:     # one process, no group
     with process.group() as me:     # joins the ranks that the launcher started
+    with process.horovod() as me:   # the same by Horovod; nothing imports it before
 
 `me` is a `Rank`; nothing else in the package reads the launcher's environment variables.
 """
@@ -12,6 +13,7 @@ from distlab.process.clock import ahead_of_rank_0
 from distlab.process.device import now
 from distlab.process.environment import LAUNCHERS, Placement, read_placement
 from distlab.process.group import Rank, alone, group
+from distlab.process.horovod import horovod
 from distlab.process.precision import AMP_DTYPES, amp_dtype, device_name, units
 from distlab.process.share import threads
 from distlab.runs import run_folder
@@ -26,6 +28,7 @@ __all__ = [
     "amp_dtype",
     "device_name",
     "group",
+    "horovod",
     "now",
     "read_placement",
     "run_folder",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 # launcher -> (variable that shows it is there, field -> variable). First match wins: mpirun
 # and srun can start torchrun, never the other way round, so torchrun's variables come first.
+# horovodrun over MPI is an mpirun to its ranks.
 LAUNCHERS: dict[str, dict[str, str]] = {
     "torchrun": {
         "rank": "RANK",
@@ -14,6 +15,13 @@ LAUNCHERS: dict[str, dict[str, str]] = {
         "local_rank": "LOCAL_RANK",
         "local_world_size": "LOCAL_WORLD_SIZE",
         "host_index": "GROUP_RANK",
+    },
+    "horovodrun": {
+        "rank": "HOROVOD_RANK",
+        "world_size": "HOROVOD_SIZE",
+        "local_rank": "HOROVOD_LOCAL_RANK",
+        "local_world_size": "HOROVOD_LOCAL_SIZE",
+        "host_index": "HOROVOD_CROSS_RANK",
     },
     "mpirun": {
         "rank": "OMPI_COMM_WORLD_RANK",
@@ -66,7 +74,7 @@ def read_seconds(name: str, default: float, environ: Mapping[str, str] = os.envi
 
 
 def read_placement(environ: Mapping[str, str] = os.environ) -> Placement:
-    """Read rank, world size and local rank as torchrun, mpirun or srun export them.
+    """Read rank, world size and local rank as torchrun, horovodrun, mpirun or srun export them.
 
     Without a launcher the process is rank 0 of a world of 1.
 

@@ -1,7 +1,6 @@
 """A rank's life: joins the others, computes, leaves."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from distlab.process.device import choose, place, seat, spread
 from distlab.process.environment import Placement, read_placement, read_seconds
 from distlab.process.meeting import gather_cards, open_store
 from distlab.process.share import keep_freed_memory, use_own_cores
-from distlab.runs import make_folder, new_run_name, run_folder, runs_root
+from distlab.runs import make_folder, new_run_name, run_folder, runs_root, script_name
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,17 @@ class Rank(Placement):
         if self.is_main:
             print(*values, flush=True)
 
+    def gather(self, value: object) -> list:
+        """Every rank's value, in rank order, on every rank. All ranks must call it."""
+        if not self.backend:
+            return [value]
+        values: list = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
     def print_in_order(self, *values: object) -> None:
         """Print from every rank, one after the other, through rank 0. All ranks must call it."""
-        lines = [" ".join(map(str, values))]
-        if self.backend:
-            gathered: list = [None] * self.world_size
-            dist.all_gather_object(gathered, lines[0])
-            lines = gathered
-        for line in lines:
+        for line in self.gather(" ".join(map(str, values))):
             self.print(line)
 
 
@@ -65,18 +67,16 @@ def collective_seconds() -> float:
     return read_seconds("DISTLAB_COLLECTIVE_TIMEOUT", 300)
 
 
-def _script() -> str:
-    return sys.argv[0] or "python"
-
-
-def _note(error: BaseException) -> None:
+def note(error: BaseException) -> None:
+    """Record how this rank ends, for the launcher."""
     if isinstance(error, SystemExit):
         ending.left(error.code)
     elif isinstance(error, Exception):
         ending.raised(error)
 
 
-def _settle(me: Rank, folder: str) -> None:
+def settle(me: Rank, folder: str) -> None:
+    """Use the run's folder, and say from rank 0 where all ranks compute."""
     os.environ["DISTLAB_RUN_DIR"] = folder
     make_folder(run_folder())
     if me.world_size > 1 or me.device.type == "cuda":
@@ -98,18 +98,18 @@ def alone() -> Iterator[Rank]:
     ending.watch(at.rank)
     if at.world_size > 1:
         raise RuntimeError(
-            f"{os.path.basename(_script())} is written for one process but was started as {at.world_size} ranks: "
+            f"{os.path.basename(script_name())} is written for one process but was started as {at.world_size} ranks: "
             "use --hosts node1:1, or a script that joins a group such as ddp"
         )
     use_own_cores()
     keep_freed_memory()
     choice = choose([seat(at.local_rank)])
     me = _as_rank(at, place(choice, at.local_rank), None, f"on {choice.device_type}")
-    _settle(me, str(run_folder() or runs_root() / new_run_name(_script())))
+    settle(me, str(run_folder() or runs_root() / new_run_name(script_name())))
     try:
         yield me
     except BaseException as error:
-        _note(error)
+        note(error)
         raise
     ending.completed()
 
@@ -131,7 +131,7 @@ def group() -> Iterator[Rank]:
     use_own_cores()
     keep_freed_memory()
     store = open_store(at)
-    folder = str(run_folder() or runs_root() / new_run_name(_script()))
+    folder = str(run_folder() or runs_root() / new_run_name(script_name()))
     cards = gather_cards(store, at, {"seat": seat(at.local_rank), "folder": folder})
     choice = choose([card["seat"] for card in cards])
     device = place(choice, at.local_rank)
@@ -144,14 +144,14 @@ def group() -> Iterator[Rank]:
         device_id=device if choice.backend == "nccl" else None,
     )
     me = _as_rank(at, device, choice.backend, choice.reason)
-    _settle(me, cards[0]["folder"])
+    settle(me, cards[0]["folder"])
     try:
         yield me
         # Nobody tears the group down while another rank still needs it.
         dist.barrier()
         ending.completed()
     except BaseException as error:
-        _note(error)
+        note(error)
         raise
     finally:
         if dist.is_initialized():

@@ -1,0 +1,116 @@
+"""One rank's seat: what a launcher starts in the place of the rank, so that its host's agent sees all of it.
+
+Open MPI and Horovod start ranks on every host, and tell what they print and how they ended in ways
+of their own. A seat finds its agent's folder for this job, gives the rank the environment and the
+log files that it has under torchrun, and stays until the rank has ended, to say with which status.
+
+    python -S seat.py JOB node1:2,node2:2
+
+Nothing but Python's library is imported: a seat starts at once and holds little memory.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+NO_SEAT = 3
+# An agent that is busy with imports lets seats in a little later.
+DOOR_SECONDS = 30.0
+PR_SET_PDEATHSIG = 1
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def door(job: str, host: str) -> str:
+    """Where seats of a job find their agent's folder: a link that bears the host's name."""
+    return f"/tmp/distlab-{os.getuid()}-{job}-{host}"
+
+
+def own_place(table: str, environ: dict[str, str]) -> dict:
+    """Rank, host and local rank, from the rank alone: launchers fill hosts in the order in which they are named.
+
+    >>> own_place("node1:2,node2:2", {"HOROVOD_RANK": "2"})
+    {'rank': 2, 'host': 'node2', 'local_rank': 0, 'slots': 2, 'index': 1, 'hosts': 2}
+    """
+    rank = int(environ.get("HOROVOD_RANK") or environ["OMPI_COMM_WORLD_RANK"])
+    hosts = [(name, int(slots)) for name, _, slots in (part.rpartition(":") for part in table.split(","))]
+    first = 0
+    for index, (name, slots) in enumerate(hosts):
+        if rank < first + slots:
+            place = {"rank": rank, "host": name, "local_rank": rank - first}
+            return place | {"slots": slots, "index": index, "hosts": len(hosts)}
+        first += slots
+    raise SystemExit(f"rank {rank} has no seat among {table}")
+
+
+def own_variables(place: dict, environ: dict[str, str]) -> dict[str, str]:
+    """What the launcher would say on hosts of their own; it takes simulated ones for one machine."""
+    local, slots = str(place["local_rank"]), str(place["slots"])
+    if "HOROVOD_RANK" not in environ:
+        return {"OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": slots}
+    across = {"HOROVOD_CROSS_RANK": str(place["index"]), "HOROVOD_CROSS_SIZE": str(place["hosts"])}
+    return {"HOROVOD_HOSTNAME": place["host"], "HOROVOD_LOCAL_RANK": local, "HOROVOD_LOCAL_SIZE": slots} | across
+
+
+def _open_door(job: str, host: str) -> str | None:
+    """The agent's folder once it is there; None when it does not come."""
+    until = time.monotonic() + DOOR_SECONDS
+    while time.monotonic() < until:
+        try:
+            # Anyone may write in /tmp; only our own agent made this one.
+            if os.lstat(door(job, host)).st_uid == os.getuid():
+                return os.path.realpath(door(job, host))
+        except FileNotFoundError:
+            pass
+        time.sleep(0.05)
+    return None
+
+
+def _write(path: str, what: dict) -> None:
+    with open(path + ".half", "w") as half:
+        json.dump(what, half)
+    os.replace(path + ".half", path)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def main() -> int:
+    """Sit until the rank has ended; its status, as a shell says it."""
+    job, table = sys.argv[1:]
+    _end_with_parent()
+    place = own_place(table, dict(os.environ))
+    folder = _open_door(job, place["host"])
+    if folder is None:
+        print(f"rank {place['rank']} finds no seat on {place['host']}: no agent of this job is there", file=sys.stderr)
+        return NO_SEAT
+    with open(f"{folder}/spec.json") as file:
+        spec = json.load(file)
+    environ = {**os.environ, **spec["env"], **own_variables(place, dict(os.environ))}
+    logs = f"{folder}/logs/seats/attempt_0/{place['local_rank']}"
+    os.makedirs(logs, exist_ok=True)
+    said = f"{folder}/seats/rank{place['rank']}"
+    with open(f"{logs}/stdout.log", "ab") as out, open(f"{logs}/stderr.log", "ab") as errors:
+        rank = subprocess.Popen(
+            [sys.executable, spec["script"], *spec["args"]],
+            env=environ,
+            cwd=spec["cwd"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=errors,
+            preexec_fn=_end_with_parent,
+        )
+    for one in SIGNALS:
+        signal.signal(one, lambda number, _: rank.send_signal(number))
+    _write(f"{said}.sits", {"pid": os.getpid(), "child": rank.pid})
+    status = rank.wait()
+    _write(f"{said}.ended", {"status": status, "time": time.time()})
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Ranks that a launcher starts on all hosts at once, as the agent of one of these hosts sees them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from distlab.agent import commands, seat
+from distlab.agent.job import Job
+from distlab.agent.pace import pause
+from distlab.agent.torchrun import TorchrunError
+
+# How long ranks may outlive their launcher; they end with it.
+AFTER_SECONDS = 3.0
+# Of all that an agent may know, a launcher needs no more. horovodrun repeats what it knows on
+# command lines that everybody on a host can read; ranks get theirs from their agent.
+LAUNCHER_VARIABLES = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "SSH_AUTH_SOCK", "LD_LIBRARY_PATH")
+# Who is searched for what is left of an agent that was killed goes by this one.
+FAMILY = "LAB_AGENT_FAMILY"
+MARKS = ("TWO_HOSTS_MARK",)
+
+
+class LauncherLost(TorchrunError):
+    """The launcher was killed; says by what."""
+
+
+class Seats:
+    """The seats of one job on this host."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self._job, self._folder = job, folder
+        self._own = folder / "seats"
+        self._door = Path(seat.door(job.id, job.table[job.node_rank][0]))
+
+    def open(self) -> None:
+        """Let seats in: what they need lies ready, under a name that they know."""
+        job = self._job
+        self._own.mkdir()
+        family = {name: os.environ[name] for name in (FAMILY, *MARKS) if name in os.environ}
+        spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env, **family}}
+        (self._folder / "spec.json").write_text(json.dumps(spec))
+        (self._folder / "spec.json").chmod(0o600)
+        self._door.symlink_to(self._folder)
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+        self._door.unlink(missing_ok=True)
+
+    def _told(self, ending: str) -> dict[int, dict]:
+        found = {}
+        for file in self._own.glob(f"rank*.{ending}"):
+            with suppress(OSError, ValueError):
+                found[int(file.stem[4:])] = json.loads(file.read_text())
+        return found
+
+    def statuses(self) -> dict[int, int]:
+        """Exit status of each rank that failed, the first that ended first."""
+        ended = sorted(self._told("ended").items(), key=lambda one: one[1]["time"])
+        return {rank: one["status"] for rank, one in ended if one["status"]}
+
+    def processes(self) -> list[psutil.Process]:
+        """Seats of this host that are still taken, with all that their ranks started."""
+        found = []
+        for one in self._told("sits").values():
+            for pid in (one["pid"], one["child"]):
+                with suppress(psutil.Error):
+                    process = psutil.Process(pid)
+                    if process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE:
+                        found += [process, *process.children(recursive=True)]
+        return found
+
+    def everyone_ended(self) -> bool:
+        """True when all ranks of this host have come and gone."""
+        return len(self._told("ended")) == self._job.nproc and not self.processes()
+
+
+def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
+    known = {name: os.environ[name] for name in (*LAUNCHER_VARIABLES, FAMILY, *MARKS) if name in os.environ}
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    if job.env.get("DISTLAB_SSH"):
+        # Open MPI and Horovod both call `ssh`, and so find this one.
+        own = folder / "bin" / "ssh"
+        own.parent.mkdir()
+        own.write_text(f'#!/bin/sh\nexec {job.env["DISTLAB_SSH"]} "$@"\n')
+        own.chmod(0o700)
+        path.insert(0, str(own.parent))
+    return {**known, "PATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+
+
+def _start(job: Job, folder: Path, said: Path, ends_with_us: Callable[[], None]) -> subprocess.Popen:
+    table = ",".join(f"{name}:{slots}" for name, slots in job.table)
+    program = [sys.executable, "-S", str(Path(seat.__file__).resolve()), job.id, table]
+    with said.open("w") as file:
+        return subprocess.Popen(
+            commands.real(job, program),
+            env=_launcher_environment(job, folder),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            preexec_fn=ends_with_us,
+        )
+
+
+def run(
+    job: Job,
+    folder: Path,
+    stopped: Callable[[], bool],
+    ends_with_us: Callable[[], None],
+    taken: Callable[[Seats], None],
+) -> Mapping[int, int]:
+    """See a job's ranks of this host to their end; on the first host, start the launcher for all.
+
+    Args:
+        stopped: True when the job was stopped meanwhile.
+        ends_with_us: run in the launcher before it begins.
+        taken: gets the seats as soon as ranks may come.
+
+    Returns:
+        Exit status of each rank of this host that failed.
+
+    Raises:
+        TorchrunError: the launcher failed, and no rank of this host.
+        LauncherLost: the launcher was killed.
+    """
+    seats = Seats(job, folder)
+    said = folder / "launcher.txt"
+    seats.open()
+    taken(seats)
+    started = time.monotonic()
+    try:
+        launcher = _start(job, folder, said, ends_with_us) if job.node_rank == 0 else None
+        while not stopped():
+            over = launcher is not None and launcher.poll() is not None
+            if over or (launcher is None and seats.everyone_ended()):
+                break
+            time.sleep(pause(time.monotonic() - started))
+        until = time.monotonic() + AFTER_SECONDS
+        while launcher is not None and seats.processes() and not stopped() and time.monotonic() < until:
+            time.sleep(pause(0))
+    finally:
+        seats.close()
+    if stopped():
+        return seats.statuses()
+    if launcher is not None and launcher.returncode < 0:
+        raise LauncherLost(f"{job.launcher} was killed by {signal.Signals(-launcher.returncode).name}")
+    if launcher is not None and launcher.returncode and not seats.statuses():
+        raise TorchrunError(_why(job, said.read_text(errors="replace"), launcher.returncode))
+    return seats.statuses()
+
+
+def _why(job: Job, text: str, status: int) -> str:
+    """What a launcher says before it gives up, in one sentence."""
+    lines = [line.strip(" -*") for line in text.splitlines() if line.strip(" -*")]
+    seatless = [line for line in lines if "finds no seat" in line]
+    likely = [line for line in lines if any(word in line for word in ("rror", "not ", "refused", "denied", "unable"))]
+    said = (seatless or likely or lines or [f"it ended with status {status}"])[0]
+    # horovodrun --gloo and mpirun --tag-output put the rank in front.
+    return f"{job.launcher}: {said.partition('<stderr>:')[2] or said}"
