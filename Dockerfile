@@ -6,11 +6,15 @@ FROM ${BASE} AS system
 COPY image/system.sh /workshop/image/
 RUN /workshop/image/system.sh
 
-# What only building needs, pip's tools and one day a compiler, stays in this stage.
+# What only building needs, pip's tools and Horovod's compiler, stays in this stage.
 FROM system AS python
 COPY image/python.sh /workshop/image/
 COPY pyproject.toml constraints.txt /workshop/
 RUN /workshop/image/python.sh
+COPY image/horovod.sh /workshop/image/
+COPY image/wheels /workshop/image/wheels
+COPY workspace/distlab/horovod_wheel /workshop/horovod/distlab/horovod_wheel
+RUN /workshop/image/horovod.sh
 
 FROM system
 COPY --from=python /opt/venv /opt/venv
@@ -35,6 +39,7 @@ LABEL org.opencontainers.image.title="distlab" \
       org.opencontainers.image.version="0.1.0" \
       distlab.torch="2.14.1" \
       distlab.torchvision="0.29.1" \
+      distlab.horovod="0.28.1" \
       distlab.jupyterlab="4.6.6"
 
 USER ${UID}:${GID}

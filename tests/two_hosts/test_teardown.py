@@ -19,7 +19,8 @@ DRIVER = """
 import sys
 from distlab import run
 print("driver up", flush=True)
-run(sys.argv[1], *sys.argv[4:], hosts=sys.argv[2], cold=sys.argv[3] == "cold", timeout=80)
+how = {"warm": {}, "cold": {"cold": True}}.get(sys.argv[3], {"launcher": sys.argv[3]})
+run(sys.argv[1], *sys.argv[4:], hosts=sys.argv[2], timeout=80, **how)
 """
 SLEEP = ("hang", "--who", "0", "1", "2", "3", "--at", "bare", "--deaf", "0")
 

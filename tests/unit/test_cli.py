@@ -102,4 +102,4 @@ def test_doctor_says_what_is_wrong_and_exits_1(tmp_path):
     assert said.returncode == 1
     assert "cannot write the run folder" in said.stdout
     assert "is not a number of slots" in said.stdout
-    assert "2 of 13 checks went wrong" in said.stdout
+    assert "2 of 14 checks went wrong" in said.stdout

@@ -15,12 +15,14 @@ parser.add_argument("--others", choices=["reduce", "sleep", "finish"], default="
 parser.add_argument("--deaf", type=int, help="a rank that ignores signals and leaves a child that does, too")
 parser.add_argument("--for", type=float, default=60.0, dest="seconds")
 asked = parser.parse_args()
+# As torchrun, horovodrun and mpirun call it; nothing of distlab is imported yet.
+RANK = int(next(os.environ[name] for name in ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ))
 
 
 def misbehave() -> None:
     if asked.mode == "raise":
         weights = {"bias": 0}
-        weights["weight of rank " + os.environ["RANK"]]
+        weights[f"weight of rank {RANK}"]
     elif asked.mode == "import":
         import no_such_module_anywhere  # noqa: F401
     elif asked.mode == "say":
@@ -50,8 +52,8 @@ def hang_here(seconds: float) -> None:
     time.sleep(seconds)
 
 
-mine = int(os.environ["RANK"]) in asked.who
-if int(os.environ["RANK"]) == asked.deaf:
+mine = RANK in asked.who
+if RANK == asked.deaf:
     be_deaf()
 print("started", time.time(), flush=True)
 if mine and asked.at == "early":

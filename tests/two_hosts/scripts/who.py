@@ -13,7 +13,7 @@ NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "
 with process.group() as me:
     total = torch.tensor([2.0**me.rank])
     dist.all_reduce(total)
-    seen = {name: os.environ[name] for name in NAMES}
+    seen = {name: os.environ.get(name) for name in NAMES}
     seen |= {
         "host": me.host,
         "rank": me.rank,

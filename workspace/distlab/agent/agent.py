@@ -115,6 +115,8 @@ class Agent:
     def _die(self) -> None:
         """End now, with everything this agent started; the first thread to come here sees to it."""
         with self._dying:
+            if self._seats:
+                self._seats.close()
             self._sweep(keep=set())
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(0)

@@ -50,12 +50,13 @@ def own_variables(place: dict, environ: dict[str, str]) -> dict[str, str]:
     """What the launcher would say on hosts of their own; it takes simulated ones for one machine."""
     local, slots = str(place["local_rank"]), str(place["slots"])
     if "HOROVOD_RANK" not in environ:
-        return {"OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": slots}
+        own = {"OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": slots}
+        return own | {"DISTLAB_HOST_INDEX": str(place["index"])}
     across = {"HOROVOD_CROSS_RANK": str(place["index"]), "HOROVOD_CROSS_SIZE": str(place["hosts"])}
     return {"HOROVOD_HOSTNAME": place["host"], "HOROVOD_LOCAL_RANK": local, "HOROVOD_LOCAL_SIZE": slots} | across
 
 
-def _open_door(job: str, host: str) -> str | None:
+def open_door(job: str, host: str) -> str | None:
     """The agent's folder once it is there; None when it does not come."""
     until = time.monotonic() + DOOR_SECONDS
     while time.monotonic() < until:
@@ -84,7 +85,7 @@ def main() -> int:
     job, table = sys.argv[1:]
     _end_with_parent()
     place = own_place(table, dict(os.environ))
-    folder = _open_door(job, place["host"])
+    folder = open_door(job, place["host"])
     if folder is None:
         print(f"rank {place['rank']} finds no seat on {place['host']}: no agent of this job is there", file=sys.stderr)
         return NO_SEAT

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from distlab import course
+from distlab import course, horovod_wheel
 from distlab.doctor.finding import Finding
 from distlab.hosts import HostsError, find
 from distlab.hosts.gpus import list_gpus
@@ -207,6 +207,12 @@ def check_leftovers() -> Finding:
     return Finding("other runs", "fine", "none")
 
 
+def check_horovod() -> Finding:
+    """Horovod, which is built here, maybe at this very moment; only one lesson waits for it."""
+    there = horovod_wheel.current()
+    return Finding("Horovod", "fine" if there.name == "ready" else "note", there.text, there.remedy)
+
+
 def check_lessons() -> Finding:
     """Each lesson of this copy has what it needs."""
     here = [lesson for lesson in course.LESSONS if lesson.here]
@@ -214,7 +220,7 @@ def check_lessons() -> Finding:
         f"{lesson.title} needs {need}"
         for lesson in here
         for need in lesson.needs
-        if importlib.util.find_spec(need) is None
+        if need != "horovod" and importlib.util.find_spec(need) is None
     ]
     if not here:
         return Finding("lessons", "wrong", "no notebook found", "is this a whole copy of the workshop?")
@@ -248,6 +254,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_network,
     check_data,
     check_leftovers,
+    check_horovod,
     check_lessons,
 )
 

@@ -12,8 +12,6 @@ from filelock import FileLock
 
 from distlab.horovod_wheel import kept, pins, proof, state
 from distlab.horovod_wheel.build import CannotBuild, build, lacking, workplace
-from distlab.hosts.gpus import list_gpus
-from distlab.runs import WORKSPACE
 
 NICE = 10
 FAILED = 1
@@ -28,7 +26,11 @@ def wants_nccl() -> bool:
     said = os.environ.get("HOROVOD_NCCL", "")
     if said not in ("", "0", "1"):
         sys.exit(f"HOROVOD_NCCL={said!r} is neither 0 nor 1: 1 builds Horovod with NCCL, which takes twice as long")
-    return said == "1" if said else bool(list_gpus())
+    if said:
+        return said == "1"
+    from distlab.hosts.gpus import list_gpus
+
+    return bool(list_gpus())
 
 
 class Voice:
@@ -93,7 +95,7 @@ def beside() -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=WORKSPACE,
+            cwd=Path(__file__).resolve().parents[2],
             start_new_session=True,
             # Notebooks come first.
             preexec_fn=lambda: os.nice(NICE),
@@ -111,6 +113,7 @@ def main(argv: list[str] | None = None) -> int:
     nccl = wants_nccl() or options.wheel_only
     if not options.wheel_only and state.serves(nccl):
         state.forget()
+        print(f"{state.current().text} is ready.")
         return 0
     missing = lacking() if kept.find(nccl) is None else None
     if missing:
@@ -124,9 +127,8 @@ def main(argv: list[str] | None = None) -> int:
         # Two environments, or make lab and make test, want it at once: one builds, the other waits.
         with FileLock(kept.root() / "lock"):
             wheel = make(nccl, voice)
-            if options.wheel_only:
-                kept.hand_over()
-            elif not state.serves(nccl):
+            kept.hand_over()
+            if not options.wheel_only and not state.serves(nccl):
                 install(wheel, nccl, voice)
     except (CannotBuild, proof.NotProved, OSError) as error:
         voice.close()

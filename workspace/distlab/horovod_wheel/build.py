@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from distlab.horovod_wheel import pins
-from distlab.hosts.host import machine_cores
 
 LONGEST_REASON = 300
 PERCENT = re.compile(r"\[\s*(\d+)%\]")
@@ -72,7 +71,7 @@ def _settings(environ: dict, tools: Path, toolkit: Path, nccl_home: Path | None)
     own = {name: value for name, value in environ.items() if not name.startswith("HOROVOD_")}
     asked = ("WITH_PYTORCH", "WITHOUT_TENSORFLOW", "WITHOUT_MXNET", "WITH_GLOO", "WITH_MPI")
     places = {"PATH": path, "CUDA_HOME": str(toolkit), "HOROVOD_CUDA_HOME": str(toolkit)}
-    compiler = {"LDFLAGS": OWN_LIBRARIES, "MAKEFLAGS": f"-j{machine_cores()}"}
+    compiler = {"LDFLAGS": OWN_LIBRARIES, "MAKEFLAGS": f"-j{len(os.sched_getaffinity(0))}"}
     return own | gpu | {f"HOROVOD_{name}": "1" for name in asked} | places | compiler
 
 

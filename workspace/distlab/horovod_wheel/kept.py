@@ -1,5 +1,6 @@
 """Where finished wheels are kept, so that a second environment or image takes seconds."""
 
+import filecmp
 import hashlib
 import importlib.metadata
 import json
@@ -66,11 +67,13 @@ def keep(wheel: Path, nccl: bool, seconds: float) -> Path:
 
 
 def hand_over() -> Path | None:
-    """Copy the wheel that images want to where their build looks for it; None when there is none yet."""
+    """Copy the wheel that images want to where their build looks for it; None when there is none, or no such place."""
     wheel = find(nccl=True)
-    if wheel is None or wheel.is_relative_to(BESIDE):
-        return wheel
-    for old in BESIDE.glob("*/"):
-        shutil.rmtree(old)
-    shutil.copytree(wheel.parent, BESIDE / wheel.parent.name)
-    return BESIDE / wheel.parent.name / wheel.name
+    if wheel is None or not BESIDE.is_dir():
+        return None
+    target = BESIDE / wheel.parent.name / wheel.name
+    if not wheel.is_relative_to(BESIDE) and not (target.is_file() and filecmp.cmp(wheel, target, shallow=False)):
+        for old in BESIDE.glob("*/"):
+            shutil.rmtree(old)
+        shutil.copytree(wheel.parent, target.parent)
+    return target

@@ -8,7 +8,7 @@ import argparse
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from distlab.loop.mixed import MixedStep
@@ -47,23 +47,29 @@ def combining(args: argparse.Namespace) -> dict:
     }
 
 
-class HorovodStep(MixedStep):
-    """A `step` for `fit` in any precision: gradients are averaged before anyone looks at them."""
+class HorovodScaler(torch.amp.GradScaler):
+    """Synchronize, unscale, step without synchronizing again: a scaler that knows Horovod's optimizer.
 
-    def __init__(self, me: Rank, args: argparse.Namespace) -> None:
-        dtype = amp_dtype(me, args.amp)
-        scaler = torch.amp.GradScaler(me.device.type, enabled=dtype is torch.float16)
-        super().__init__(me, dtype, torch.contiguous_format, scaler, args.clip)
+    One that does not leaves out a step with an infinite gradient, and with it the averaging that is in
+    the step; then gradients of this update meet those of the next.
+    """
 
-    def update(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Average, unscale, clip and step, in this order.
-
-        A scaler that finds an infinite gradient leaves the step out, and with it the averaging that
-        is in it; then gradients of this update would meet those of the next.
-        """
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Average over all ranks first, so that all see the same gradients, and the same infinities."""
         optimizer.synchronize()
+        super().unscale_(optimizer)
+
+    def step(self, optimizer: Optimizer, *args, **kwargs) -> float | None:
+        """Step when all gradients are finite."""
         with optimizer.skip_synchronize():
-            super().update(model, optimizer)
+            return super().step(optimizer, *args, **kwargs)
+
+
+def horovod_step(me: Rank, args: argparse.Namespace) -> MixedStep:
+    """The step that `horovod_options` ask for, in any precision."""
+    dtype = amp_dtype(me, args.amp)
+    scaler = HorovodScaler(me.device.type, enabled=dtype is torch.float16)
+    return MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
 
 
 class HorovodTogether(Together):

@@ -32,17 +32,13 @@ class MixedStep:
         require_finite(loss)
         self.scaler.scale(loss * share).backward()
         if update:
-            self.update(model, optimizer)
+            self.scaler.unscale_(optimizer)
+            if self.clip:
+                utils.clip_grad_norm_(model.parameters(), self.clip)
+            before = self.scaler.get_scale()
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            optimizer.zero_grad()
+            if self.scaler.get_scale() != before:
+                report.log(self.me, "scale", before=before, after=self.scaler.get_scale())
         return loss.detach(), logits.detach()
-
-    def update(self, model: Module, optimizer: Optimizer) -> None:
-        """The update from gradients that are whole: as large as they are, clipped, and only when all are finite."""
-        self.scaler.unscale_(optimizer)
-        if self.clip:
-            utils.clip_grad_norm_(model.parameters(), self.clip)
-        before = self.scaler.get_scale()
-        self.scaler.step(optimizer)
-        self.scaler.update()
-        optimizer.zero_grad()
-        if self.scaler.get_scale() != before:
-            report.log(self.me, "scale", before=before, after=self.scaler.get_scale())

@@ -28,6 +28,8 @@ LAUNCHERS: dict[str, dict[str, str]] = {
         "world_size": "OMPI_COMM_WORLD_SIZE",
         "local_rank": "OMPI_COMM_WORLD_LOCAL_RANK",
         "local_world_size": "OMPI_COMM_WORLD_LOCAL_SIZE",
+        # Open MPI does not say it; our agents do.
+        "host_index": "DISTLAB_HOST_INDEX",
     },
     "srun": {
         "rank": "SLURM_PROCID",

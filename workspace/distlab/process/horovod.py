@@ -11,6 +11,7 @@ from distlab.process.group import Rank, note, settle
 from distlab.process.share import keep_freed_memory, use_own_cores
 from distlab.runs import new_run_name, run_folder, runs_root, script_name
 
+LAUNCHERS = ("horovodrun", "mpirun", "none")
 START = "start it with distlab run SCRIPT --launcher horovodrun, with horovodrun or with mpirun"
 
 
@@ -55,6 +56,14 @@ def horovod() -> Iterator[Rank]:
         if error.name != "horovod":
             raise
         raise RuntimeError("Horovod is not built here: run make horovod; distlab doctor says how far it is") from None
+    # Before it begins: Open MPI would end this process, since nobody told it of the others.
+    if at.launcher not in LAUNCHERS:
+        raise RuntimeError(
+            f"{at.launcher} started these {at.world_size} ranks, of which Horovod knows nothing: {START}"
+        )
+    if at.launcher == "none":
+        # Alone there is nobody to ask Open MPI for.
+        os.environ.update(HOROVOD_CONTROLLER="gloo", HOROVOD_CPU_OPERATIONS="gloo")
     hvd.init()
     # Ranks that each train by themselves would look like one job that went well.
     if (hvd.rank(), hvd.size()) != (at.rank, at.world_size):

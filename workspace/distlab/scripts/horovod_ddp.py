@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-        step, together = loop.HorovodStep(me, args), loop.HorovodTogether()
+        step, together = loop.horovod_step(me, args), loop.HorovodTogether()
         keep = {"scaler": step.scaler}
         return loop.fit(me, model, optimizer, train, val, args, step=step, together=together, keep=keep)
 

@@ -1,0 +1,267 @@
+"""mpirun and horovodrun start the same ranks as torchrun, and leave as little behind."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import leftovers
+import needs
+import psutil
+import pytest
+from distlab.agent import seat
+from distlab.horovod_wheel import state
+from distlab.launch import ScriptError, run
+from distlab.runs import WORKSPACE
+from test_ranks import seen_by
+from test_teardown import Driver, later
+
+pytestmark = pytest.mark.timeout(120)
+
+LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
+# Cold starts on two cores that others use as well.
+START = 60
+
+
+@pytest.fixture(autouse=True)
+def _horovod():
+    needs.horovod()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_same_ranks_on_the_same_hosts(warm, launcher):
+    result = warm("who", "--word", "two words", hosts="node1:1,node2:2", launcher=launcher, timeout=START)
+    seen = seen_by(result)
+    assert [(one["host"], one["rank"], one["local_rank"], one["host_index"], one["sum"]) for one in seen] == [
+        ("node1", 0, 0, 0, 7.0),
+        ("node2", 1, 0, 1, 7.0),
+        ("node2", 2, 1, 1, 7.0),
+    ]
+    assert all(one["arguments"] == ["--word", "two words"] and one["cwd"] == os.getcwd() for one in seen)
+    assert {one["interface"] for one in seen} == {"lo"}
+    assert [(end.rank, end.host, end.local_rank, end.how, end.status) for end in result.ranks] == [
+        (0, "node1", 0, "completed", 0),
+        (1, "node2", 0, "completed", 0),
+        (2, "node2", 1, "completed", 0),
+    ]
+    assert result.launcher == launcher
+    assert [Path(end.log).read_text().strip() for end in result.ranks] == [result.text(rank) for rank in range(3)]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_command_that_is_shown_can_be_typed(warm, launcher):
+    result = warm("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    (command,) = result.command.values()
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(command, shell=True, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 of 2" in done.stdout and "rank 1 of 2" in done.stdout
+
+
+def test_environment_of_each_host_and_of_the_call(warm, monkeypatch):
+    monkeypatch.setenv("DISTLAB_ASKED_BY", "the caller")
+    result = warm("who", hosts="node1:1,node2:1", launcher="mpirun", timeout=START, threads=3, env={"DISTLAB_ASKED": 1})
+    for one in seen_by(result):
+        assert (one["threads"], one["omp"]) == (3, "3")
+        assert one["asked"] == {"DISTLAB_ASKED_BY": "the caller", "DISTLAB_ASKED": "1"}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_no_secret_is_on_a_command_line(fresh, launcher, monkeypatch):
+    """Anyone on a host can read command lines, and horovodrun repeats its environment there."""
+    monkeypatch.setenv("JUPYTER_TOKEN", "as-secret-as-can-be")
+    seen: list[str] = []
+
+    def look() -> None:
+        seen.extend(leftovers.marked(fresh.session.mark).values())
+
+    thread = later(lambda: ranks_of(fresh, "misbehave") >= 2, look)
+    words = ("hang", "--at", "bare", "--who", "0", "1", "--for", "1")
+    fresh("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    thread.join(30)
+    # Over MPI, horovodrun becomes an mpirun.
+    assert any(("horovodrun" if launcher == "horovodrun" else "mpirun") in command for command in seen)
+    assert not [command for command in seen if "as-secret" in command]
+
+
+def ranks_of(runner, script: str) -> int:
+    """How many ranks of a script are there, without their seats."""
+    commands = leftovers.marked(runner.session.mark).values()
+    return sum(f"{script}.py" in command and "seat.py" not in command for command in commands)
+
+
+# -- a rank fails ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("words", "expected", "how"),
+    [
+        (("raise", "--who", "2"), "rank 2 on node2 raised KeyError: 'weight of rank 2'\nTraceback", "raised"),
+        (("SIGKILL", "--who", "1", "--others", "sleep"), "rank 1 on node1 was killed by SIGKILL", "killed"),
+        (("exit3", "--who", "0", "--at", "bare", "--others", "sleep"), "rank 0 on node1 ended with status 3", "left"),
+    ],
+    ids=["raises", "killed", "leaves"],
+)
+def test_the_right_rank_is_blamed_soon(warm, launcher, words, expected, how):
+    failure = warm.fails("misbehave", *words, hosts="node1:2,node2:1", launcher=launcher, timeout=START)
+    assert failure.message.startswith(expected)
+    assert failure.message.count("Traceback") <= 1
+    for word in ("closed by peer", "mpirun has exited", "SIGTERM", "Primary job"):
+        assert word not in failure.message + failure.said
+    assert failure.after < 5
+    assert failure.how()[int(words[2])] == how
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_an_import_fails_before_the_rank_joins(warm, launcher):
+    words = ("import", "--at", "bare", "--who", "1", "--others", "finish")
+    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    assert failure.message.startswith("rank 1 on node2 ended with status 1")
+    assert "ModuleNotFoundError: No module named 'no_such_module_anywhere'" in failure.message
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_deadline_shows_where_ranks_stood(warm, launcher):
+    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=20)
+    assert failure.message.startswith("not done after 20 s: rank 0 on node1, 1 on node2 still ran")
+    assert "--- rank 1 on node2 stood here:" in failure.message and "in hang_here" in failure.message
+    assert failure.seconds < 25
+
+
+def test_ranks_that_ignore_signals_and_their_children_end(warm):
+    words = ("hang", "--who", "0", "1", "--deaf", "1")
+    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher="horovodrun", timeout=15)
+    assert failure.seconds < 20
+
+
+# -- Horovod's own group --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_horovod_adds_up_over_all_ranks(warm, launcher):
+    result = warm("add_with_horovod", "all", "0", launcher=launcher, timeout=START)
+    backend = "gloo" if launcher == "horovodrun" else "mpi"
+    for rank, (host, local) in enumerate([("node1", 0), ("node1", 1), ("node2", 0), ("node2", 1)]):
+        assert f"sum [15.0, 15.0, 15.0] {host} {local} {backend}" in result.text(rank)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("raise", "rank 1 on node2 raised ValueError: rank 1 has no gradients\n"), ("kill", "rank 1 on node2 was killed")],
+)
+def test_a_rank_of_horovod_fails_and_not_its_peers(warm, launcher, mode, expected):
+    failure = warm.fails("add_with_horovod", mode, "1", hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    assert failure.message.startswith(expected)
+    assert failure.after < 6
+
+
+def test_a_rank_of_horovod_that_stays_away_is_seen_at_the_deadline(warm):
+    hosts = "node1:1,node2:1"
+    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=20)
+    assert "in allreduce" in failure.message.partition("--- rank 1")[0]
+
+
+def test_horovod_under_torchrun_says_how_to_start_it(warm):
+    failure = warm.fails("add_with_horovod", "all", "0", hosts="node1:2", timeout=START)
+    assert (
+        "raised RuntimeError: torchrun started these 2 ranks, of which Horovod knows nothing: start it with"
+        in failure.message
+    )
+
+
+def test_horovod_alone_is_a_world_of_one(tmp_path):
+    script = WORKSPACE / "distlab/scripts/horovod_ddp.py"
+    words = [sys.executable, str(script), "--limit", "600", "--no-checkpoint"]
+    environ = {**os.environ, "DISTLAB_RUNS": str(tmp_path)}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "epoch 1: loss" in done.stdout, done.stderr
+
+
+def test_ddp_trains_the_same_under_mpirun(warm):
+    """Lab 9 of the seed: nobody changes ddp.py for MPI."""
+    words = ("--limit", "600", "--no-checkpoint")
+    ends = [
+        warm(WORKSPACE / "distlab/scripts/ddp.py", *words, launcher=launcher, timeout=START).last("epoch")[0]
+        for launcher in ("torchrun", "mpirun")
+    ]
+    assert ends[0]["loss"] == pytest.approx(ends[1]["loss"], abs=1e-5)
+    assert ends[0]["val_images"] == ends[1]["val_images"]
+
+
+# -- whoever is killed or interrupted, nothing is left ---------------------------------------------
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_killed_launcher_is_named(fresh, launcher):
+    def has_ranks(one: psutil.Process) -> bool:
+        return any("seat.py" in " ".join(child.cmdline()) for child in one.children(recursive=True))
+
+    def strike() -> None:
+        (command,) = [one for one in psutil.Process(fresh.session.pids["node1"]).children() if has_ranks(one)]
+        command.kill()
+
+    thread = later(lambda: ranks_of(fresh, "misbehave") >= 2, strike)
+    words = ("hang", "--at", "bare", "--who", "0", "1")
+    failure = fresh.fails("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    thread.join(30)
+    assert failure.message.startswith(f"node1: {launcher} was killed by SIGKILL")
+
+
+DRIVER_WORDS = ("hang", "--who", "0", "1", "--at", "bare", "--deaf", "0")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_or_killed_notebook_leaves_nothing(mark, launcher, number):
+    before = doors()
+    driver = Driver(mark, *DRIVER_WORDS, hosts="node1:1,node2:1", how=launcher)
+    driver.wait_for("| started", 2)
+    driver.end_by(number, within=8)
+    leftovers.assert_nothing_left(mark, 5.0)
+    assert doors() == before
+
+
+def doors() -> set[Path]:
+    """Where seats of jobs are let in."""
+    return set(Path("/tmp").glob(f"distlab-{os.getuid()}-*"))
+
+
+# -- what cannot start ------------------------------------------------------------------------------
+
+
+def test_an_unknown_launcher():
+    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or mpirun or horovodrun"):
+        run("env_report", launcher="slurm")
+
+
+def test_horovod_that_is_not_built_is_told_before_anything_starts(monkeypatch):
+    monkeypatch.setattr(importlib.import_module("distlab.launch.run"), "find_spec", lambda name: None)
+    monkeypatch.setattr(state, "installed", lambda: None)
+    with pytest.raises(ScriptError, match="horovodrun is part of Horovod, which is .*make horovod"):
+        run("env_report", launcher="horovodrun")
+
+
+def test_a_rank_without_a_seat_says_which_host_lacks_its_agent(tmp_path):
+    environ = {**os.environ, "OMPI_COMM_WORLD_RANK": "1"}
+    code = (
+        f"import sys; sys.path.insert(0, {str(WORKSPACE)!r}); from distlab.agent import seat; seat.DOOR_SECONDS = 0.2; "
+    )
+    code += "sys.argv[1:] = ['0000', 'node1:1,node2:1']; sys.exit(seat.main())"
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, timeout=20)
+    assert done.returncode == seat.NO_SEAT
+    assert done.stderr == "rank 1 finds no seat on node2: no agent of this job is there\n"
+
+
+def test_a_seat_of_somebody_else_is_not_taken(monkeypatch):
+    monkeypatch.setattr(seat, "DOOR_SECONDS", 0.2)
+    door = Path(seat.door("ffff", "node1"))
+    door.symlink_to("/")
+    try:
+        os.lchown(door, 12345, 12345)
+        assert seat.open_door("ffff", "node1") is None
+    finally:
+        door.unlink()
