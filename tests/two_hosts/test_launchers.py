@@ -60,6 +60,17 @@ def test_the_command_that_is_shown_can_be_typed(warm, launcher):
     assert "rank 0 of 2" in done.stdout and "rank 1 of 2" in done.stdout
 
 
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_hosts_on_this_machine_need_no_ssh(tmp_path_factory, monkeypatch, launcher, request):
+    programs = tmp_path_factory.mktemp("programs")
+    for program in Path("/usr/bin").iterdir():
+        if program.name not in ("ssh", "rsh"):
+            (programs / program.name).symlink_to(program)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
+    fresh = request.getfixturevalue("fresh")
+    assert fresh("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
+
+
 def test_environment_of_each_host_and_of_the_call(warm, monkeypatch):
     monkeypatch.setenv("DISTLAB_ASKED_BY", "the caller")
     result = warm("who", hosts="node1:1,node2:1", launcher="mpirun", timeout=START, threads=3, env={"DISTLAB_ASKED": 1})

@@ -38,10 +38,12 @@ def _command(job: Job, program: Sequence[str], bin: str, handed: Sequence[str]) 
     ranks = str(sum(slots for _, slots in job.table))
     # Over ssh Open MPI is on nobody's path.
     prefix = ["--prefix", sys.prefix] if bin and job.peers else []
+    # Without other hosts Open MPI needs no ssh, and must be told so where there is none.
+    settings = _mca(**SETTINGS, **({} if job.peers else {"plm": "isolated"}))
     if job.launcher == "mpirun":
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         network = _mca(btl_tcp_if_include=interface, oob_tcp_if_include=interface) if interface else []
-        placed = ["-bind-to", "none", "-map-by", "slot", *prefix, *_mca(**SETTINGS), *network]
+        placed = ["-bind-to", "none", "-map-by", "slot", *prefix, *settings, *network]
         exported = [word for name in handed for word in ("-x", name)]
         return [f"{bin}mpirun", "-n", ranks, "-H", hosts(job), *root, *placed, *exported, *program]
     network = ["--network-interfaces", interface] if interface else []
@@ -49,7 +51,7 @@ def _command(job: Job, program: Sequence[str], bin: str, handed: Sequence[str]) 
     placed = ["-np", ranks, "-H", hosts(job), *network, *waiting]
     if job.launcher == "horovodrun":
         return [f"{bin}horovodrun", "--gloo", *placed, *program]
-    return [f"{bin}horovodrun", "--mpi", *placed, f"--mpi-args={shlex.join([*prefix, *_mca(**SETTINGS)])}", *program]
+    return [f"{bin}horovodrun", "--mpi", *placed, f"--mpi-args={shlex.join([*prefix, *settings])}", *program]
 
 
 def real(job: Job, program: Sequence[str]) -> list[str]:

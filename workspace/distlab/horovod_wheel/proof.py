@@ -32,12 +32,13 @@ def _bin(name: str) -> str:
 def launchers() -> dict[str, list[str]]:
     """How each launcher starts RANKS ranks on this machine."""
     here = ["-np", str(RANKS), "-H", f"localhost:{RANKS}"]
-    # As root, and with fewer cores than ranks, Open MPI wants to be told that this is meant.
-    mpirun = [_bin("mpirun"), "--allow-run-as-root", "--oversubscribe", *here]
+    # As root, with fewer cores than ranks, and where there is no ssh, Open MPI wants to be told that this is meant.
+    meant = ["--oversubscribe", "--mca", "plm", "isolated"]
+    mpirun = [_bin("mpirun"), "--allow-run-as-root", *meant, *here]
     return {
         "mpirun": mpirun,
         "horovodrun --gloo": [_bin("horovodrun"), "--gloo", *here],
-        "horovodrun --mpi": [_bin("horovodrun"), "--mpi", "--mpi-args=--oversubscribe", *here],
+        "horovodrun --mpi": [_bin("horovodrun"), "--mpi", f"--mpi-args={' '.join(meant)}", *here],
     }
 
 

@@ -25,7 +25,7 @@ from distlab.runs import make_folder, new_run_name, runs_root
 
 LAUNCHERS = ("torchrun", *commands.LAUNCHERS)
 # Settings of these families reach the ranks as they are at the moment of the call.
-FORWARDED = ("DISTLAB_", "GLOO_", "NCCL_", "TORCH_", "TQDM_", "PYTHONFAULTHANDLER")
+FORWARDED = ("DISTLAB_", "GLOO_", "HOROVOD_", "NCCL_", "TORCH_", "TQDM_", "PYTHONFAULTHANDLER")
 JOIN_SECONDS = 60.0
 PORT_TRIES = 3
 # A torchrun that asks for the rendezvous before the first host's has opened it is refused, and

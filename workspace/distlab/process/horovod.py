@@ -25,6 +25,13 @@ class HorovodRank(Rank):
         return hvd.allgather_object(value, name="gather")
 
 
+def _timeline_in_run_folder() -> None:
+    """Horovod reads HOROVOD_TIMELINE once, at its start; a bare name is meant for the folder of this run."""
+    name, folder = os.environ.get("HOROVOD_TIMELINE", ""), run_folder()
+    if name.endswith(".json") and not os.path.isabs(name) and folder:
+        os.environ["HOROVOD_TIMELINE"] = str(folder / name)
+
+
 def choose_device(seats: list[str], has_nccl: bool, environ: Mapping[str, str] = os.environ) -> Choice:
     """As `device.choose`, but for one thing: a Horovod with NCCL cannot let two ranks share a GPU.
 
@@ -61,6 +68,7 @@ def horovod() -> Iterator[Rank]:
         raise RuntimeError(
             f"{at.launcher} started these {at.world_size} ranks, of which Horovod knows nothing: {START}"
         )
+    _timeline_in_run_folder()
     if at.launcher == "none":
         # Alone there is nobody to ask Open MPI for.
         os.environ.update(HOROVOD_CONTROLLER="gloo", HOROVOD_CPU_OPERATIONS="gloo")
