@@ -51,5 +51,7 @@ if [ -z "$installed" ] || [ "$(readlink -f "$installed")" = "$cache/apptainer" ]
     install -m 755 "$here/apptainer-in-sid.sh" "$cache/apptainer"
     ln -sfn "$cache/apptainer" /usr/local/bin/apptainer
 fi
+# An image is mounted by whoever runs it. On a machine with udev everybody may; this one may have none.
+[ ! -c /dev/fuse ] || chmod a+rw /dev/fuse
 # The first call makes the places that another user could not.
 apptainer --version
