@@ -17,7 +17,7 @@ def start(project, launcher: str, script: str, *words: str, node: str = "node1",
     said = project.run(node, *command, timeout=150, check=False)
     assert said.stdout.strip(), said.stderr
     result = json.loads(said.stdout.strip().splitlines()[-1])
-    assert not check or result["ok"], result["error"]
+    assert not check or result["ok"], f"{result['error']}\n{said.stderr[-2000:]}"
     return result
 
 
