@@ -1,5 +1,6 @@
 """Programs that a test cannot do without."""
 
+import importlib.util
 import shutil
 
 import pytest
@@ -12,3 +13,9 @@ def programs(*names: str) -> None:
     for name in names:
         if not shutil.which(name):
             pytest.skip(f"{name} is not installed here")
+
+
+def horovod() -> None:
+    """Skip, with the reason, where Horovod is not built."""
+    if importlib.util.find_spec("horovod") is None:
+        pytest.skip("Horovod is not built here: make horovod")

@@ -12,6 +12,15 @@ def name(record: dict) -> str:
     return f"{most}, every {record['cycle_ms']:g} ms"
 
 
+def number(value: float) -> str:
+    """Three digits, or as many as stand before the point.
+
+    >>> number(1340.37), number(64.0), number(54.41)
+    ('1,340', '64', '54.4')
+    """
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def table(records: list[dict]) -> list[dict]:
     """A row per setting: its name, tensors, all-reduces and milliseconds of a step (medians), in the order of runs."""
     return [
@@ -36,7 +45,7 @@ def picture(records: list[dict]) -> Picture:
     sent = f"{records[0]['tensors']} tensors, {words_of_size(records[0]['bytes'])}"
     rows = table(records)
     said = "; ".join(
-        f"{row['setting']}: {row['all-reduces']:g} all-reduces, {row['milliseconds']:.3g} ms" for row in rows
+        f"{row['setting']}: all-reduces {row['all-reduces']:g}, {number(row['milliseconds'])} ms" for row in rows
     )
     figure, axes = new(0.42 * len(rows) + 1.3, f"One step of {sent}, by setting (medians). {said}.", columns=2)
     kinds = (("reduces", "all-reduces in one step", RANKS[0], ""), ("milliseconds", "milliseconds", PAPER, "////"))
@@ -46,8 +55,8 @@ def picture(records: list[dict]) -> Picture:
         for row, one in enumerate(records):
             each = one[f"{key}_each"]
             panel.barh(row, one[key], 0.6, color=colour, edgecolor=INK, hatch=hatch, hatchcolor=SOFT, linewidth=0.8)
-            panel.plot(each, [row] * len(each), "o", mfc="none", mec=RANKS[1], ms=4.5, mew=1.0)
-            panel.text(max(each) + 0.03 * top, row, f"{one[key]:.3g}", va="center", fontsize=9, color=INK)
+            panel.plot(each, [row] * len(each), "o", mfc=PAPER, mec=INK, ms=4.5, mew=0.9)
+            panel.text(max(each) + 0.03 * top, row, number(one[key]), va="center", fontsize=9, color=INK)
         panel.set_xlim(0, 1.18 * top)
         panel.set_ylim(len(records) - 0.5, -0.5)
         panel.set_yticks(range(len(records)), [row["setting"] if panel is axes[0] else "" for row in rows])

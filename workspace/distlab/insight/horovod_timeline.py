@@ -11,7 +11,7 @@ from distlab.insight.alpha_beta import words_of_size
 from distlab.insight.colours import INK, PALE, PAPER, SOFT, look
 from distlab.insight.figure import Picture, guide_lines, new, say
 from distlab.insight.horovod_trace import Trip
-from distlab.insight.trace import Interval, merged
+from distlab.insight.trace import Interval, merged, rows
 
 NEGOTIATION, COPIES, REDUCE = "negotiation", "copies", "all-reduce"
 FACES = {
@@ -51,21 +51,25 @@ def _ready(axes: Axes, step: Sequence[Trip], zero: float) -> None:
     names = [one.tensor if len(step) <= NAMED else "" for one in step]
     lanes.lay(axes, names)
     guide_lines(axes, "x")
-    title = "When each rank was ready to send its gradient, and when that travelled"
+    title = "When rank 0 heard that each rank is ready, and when the tensor travelled"
     say(axes, title, None, None if len(step) <= NAMED else f"{len(step)} tensors")
 
 
 def _sent(axes: Axes, groups: Sequence[Sequence[Trip]], zero: float, inch: float) -> None:
     kinds = (NEGOTIATION, COPIES, REDUCE)
     for lane, kind in enumerate(kinds):
-        for trips in groups:
-            bars = [(begin - zero, end - begin) for begin, end in merged(_own(trips, kind))]
-            axes.broken_barh(bars, (lane - HEIGHT / 2, HEIGHT), **FACES[kind])
+        bars = [(begin, end, trips) for trips in groups for begin, end in merged(_own(trips, kind))]
+        bars.sort(key=lambda bar: bar[0])
+        # All-reduces go one after the other; what goes before them overlaps.
+        parts = rows([bar[:2] for bar in bars])
+        height = HEIGHT / (1 + max(parts, default=0))
+        for (begin, end, trips), part in zip(bars, parts, strict=True):
+            bottom = lane - HEIGHT / 2 + part * height
+            axes.broken_barh([(begin - zero, end - begin)], (bottom, height), **FACES[kind])
             if kind == REDUCE:
-                ((begin, width),) = bars
-                fits = width > 0.16 * inch
-                place = begin + width / 2 if fits else begin + width + 0.08 * inch
-                lanes.number(axes, (place, lane), len(trips))
+                fits = end - begin > 0.16 * inch
+                place = (begin + end) / 2 if fits else end + 0.08 * inch
+                lanes.number(axes, (place - zero, bottom + height / 2), len(trips))
     step = [one for trips in groups for one in trips]
     lanes.lay(axes, [f"{kind}\n{milliseconds(step, kind):.3g} ms" for kind in kinds])
     guide_lines(axes, "x")
