@@ -8,7 +8,7 @@ import needs
 import pytest
 from distlab.insight import fusion, horovod_timeline, horovod_trace, horovod_ways
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.usefixtures("horovod")]
+pytestmark = pytest.mark.timeout(240)
 
 PACKAGE = Path(distlab.__file__).parent
 FUSION, TRAIN = PACKAGE / "experiments" / "horovod_fusion.py", PACKAGE / "scripts" / "horovod_ddp.py"
@@ -17,8 +17,9 @@ RANKS = {0, 1, 2, 3}
 PATIENCE = 120
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def horovod() -> None:
+    """Before any host starts."""
     needs.horovod()
 
 
@@ -46,11 +47,12 @@ def test_each_tensor_travels_once_in_each_step_after_all_ranks_were_ready(warm, 
     assert horovod_ways.totals({"Horovod": done.records("end")})["Horovod"] > 0
 
 
-@pytest.mark.parametrize("launcher", ["horovodrun", "horovodrun-mpi"])
-def test_without_fusion_each_tensor_goes_alone_and_by_default_some_go_together(warm, launcher):
-    more = {"launcher": launcher, "timeout": PATIENCE, "tensors": 16, "steps": 3, "quiet": True}
-    alone = warm(FUSION, threshold=0, **more).records("fusion")
-    together = warm(FUSION, **more).records("fusion")
+MORE = {"launcher": "horovodrun", "timeout": PATIENCE, "tensors": 16, "steps": 3, "quiet": True}
+
+
+def test_without_fusion_each_tensor_goes_alone_and_by_default_some_go_together(warm):
+    alone = warm(FUSION, threshold=0, **MORE).records("fusion")
+    together = warm(FUSION, **MORE).records("fusion")
     (one,), (other,) = alone, together
     assert one["reduces_each"] == [16] * 3 and one["reduces"] == one["tensors"] == 16
     assert other["reduces"] < 16 and len(other["reduces_each"]) == len(other["milliseconds_each"]) == 3
@@ -61,7 +63,6 @@ def test_without_fusion_each_tensor_goes_alone_and_by_default_some_go_together(w
 
 def test_a_small_threshold_keeps_what_travels_together_small(warm):
     # A weight and a bias are 16,640 bytes: two tensors fit, and a third does not.
-    more = {"launcher": "horovodrun", "timeout": PATIENCE, "tensors": 16, "steps": 3, "quiet": True}
-    (record,) = warm(FUSION, threshold=16_640, cycle_ms=5, **more).records("fusion")
+    (record,) = warm(FUSION, threshold=16_640, cycle_ms=5, **MORE).records("fusion")
     assert record["cycle_ms"] == 5.0
     assert all(8 <= reduces <= 16 for reduces in record["reduces_each"])

@@ -150,14 +150,13 @@ def test_a_file_cut_off_anywhere_is_read_as_far_as_it_is_whole(made, tmp_path):
     file.write_text(text)
     assert horovod_trace.read(file) == made.events
     whole = trips(made)
-    ends = [
-        2 * number + sum(len(json.dumps(one)) for one in made.events[:number]) for number in range(len(made.events))
-    ]
+    lengths = [len(json.dumps(one)) for one in made.events]
+    ends = [2 * number + sum(lengths[:number]) for number in range(1, 1 + len(lengths))]
     for length in range(len(text) - 1, 200, -61):
         file.write_text(text[:length])
         events = horovod_trace.read(file)
         assert events == made.events[: len(events)]
-        assert len(events) == sum(end <= length for end in ends[1:])
+        assert len(events) == sum(end <= length for end in ends)
         assert horovod_trace.trips(events) == whole[: len(horovod_trace.trips(events))]
     file.write_text(text[: text.index('"allreduce.totals"')])
     assert len(horovod_trace.steps(horovod_trace.trips(horovod_trace.read(file)))) == 3
@@ -239,10 +238,21 @@ def test_many_tensors_need_no_names_and_no_negotiation():
     made = Timeline()
     made.reduce([f"allreduce.{number}" for number in range(64)], 0.0)
     top, below = horovod_timeline.picture(trips(made)).axes
-    assert not any(one.get_text() for one in top.get_yticklabels()) and top.get_ylabel() == "64 tensors"
+    assert not top.get_yticklabels() and top.get_ylabel() == "64 tensors"
     assert [one.get_text() for one in below.texts] == ["64"]
+    assert top.get_title(loc="left").startswith("When rank 0 heard that any rank is ready")
     with pytest.raises(ValueError, match="no trips to draw"):
         horovod_timeline.picture([])
+
+
+def test_numbers_stand_only_where_they_fit():
+    made = Timeline()
+    for number in range(64):
+        made.reduce([f"allreduce.{number}"], 1.1 * number)
+    figure = horovod_timeline.picture(trips(made))
+    # Only the last has room, beside it.
+    assert [one.get_text() for one in figure.axes[1].texts] == ["1"]
+    assert figure.alt.count("1 tensor,") == 8 and "and 56 all-reduces more" in figure.alt
 
 
 # -- fusion --------------------------------------------------------------------------------------

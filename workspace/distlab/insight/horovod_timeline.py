@@ -20,8 +20,10 @@ FACES = {
     REDUCE: {"facecolor": PALE, "edgecolor": INK, "linewidth": 0.8},
 }
 HEIGHT = 0.7
-# More lanes than these get no names of their own.
-NAMED = 24
+# More lanes than these get no names of their own, and more all-reduces are not all told in words.
+NAMED, TOLD = 24, 8
+# Inches that a number takes.
+NUMBER = 0.16
 
 
 def _own(trips: Sequence[Trip], kind: str) -> list[Interval]:
@@ -48,11 +50,14 @@ def _ready(axes: Axes, step: Sequence[Trip], zero: float) -> None:
             # Ranks that are ready at the same moment must all be seen.
             style = {"marker": its.marker, "color": its.colour, "mec": INK, "mew": 0.5, "ms": 7 - 0.9 * rank}
             axes.plot([at - zero], [row], linestyle="", zorder=2 + rank, **style)
-    names = [one.tensor if len(step) <= NAMED else "" for one in step]
-    lanes.lay(axes, names)
+    lanes.lay(axes, [one.tensor for one in step])
+    crowded = len(step) > NAMED
+    if crowded:
+        axes.set_yticks([])
     guide_lines(axes, "x")
-    title = "When rank 0 heard that each rank is ready, and when the tensor travelled"
-    say(axes, title, None, None if len(step) <= NAMED else f"{len(step)} tensors")
+    known = any(one.ready for one in step)
+    title = f"When rank 0 heard that {'each' if known else 'any'} rank is ready, and when the tensor travelled"
+    say(axes, title, None, f"{len(step)} tensors" if crowded else None)
 
 
 def _sent(axes: Axes, groups: Sequence[Sequence[Trip]], zero: float, inch: float) -> None:
@@ -67,9 +72,11 @@ def _sent(axes: Axes, groups: Sequence[Sequence[Trip]], zero: float, inch: float
             bottom = lane - HEIGHT / 2 + part * height
             axes.broken_barh([(begin - zero, end - begin)], (bottom, height), **FACES[kind])
             if kind == REDUCE:
-                fits = end - begin > 0.16 * inch
-                place = (begin + end) / 2 if fits else end + 0.08 * inch
-                lanes.number(axes, (place - zero, bottom + height / 2), len(trips))
+                free = min([later for later, *_ in bars if later > begin], default=begin + inch) - end
+                fits = end - begin > NUMBER * inch
+                place = (begin + end) / 2 if fits else end + NUMBER / 2 * inch
+                if fits or free > NUMBER * inch:
+                    lanes.number(axes, (place - zero, bottom + height / 2), len(trips))
     step = [one for trips in groups for one in trips]
     lanes.lay(axes, [f"{kind}\n{milliseconds(step, kind):.3g} ms" for kind in kinds])
     guide_lines(axes, "x")
@@ -83,13 +90,15 @@ def _count(number: int, word: str) -> str:
 
 def _alt(groups: Sequence[Sequence[Trip]], zero: float) -> str:
     said = []
-    for trips in groups:
+    for trips in groups[:TOLD]:
         size = f", {words_of_size(sum(one.size for one in trips))}" if all(one.size for one in trips) else ""
         begin, end = (at - zero for at in trips[0].reduce)
         last = {rank: max(one.ready[rank] for one in trips) - zero for rank in trips[0].ready}
         heard = ", ".join(f"rank {rank} {at:.1f}" for rank, at in last.items())
         negotiated = f", ready at {heard} ms" if heard else ""
         said.append(f"{_count(len(trips), 'tensor')}{size}{negotiated}, all-reduce from {begin:.1f} to {end:.1f} ms")
+    if len(groups) > TOLD:
+        said.append(f"and {_count(len(groups) - TOLD, 'all-reduce')} more")
     step = [one for trips in groups for one in trips]
     kinds = ", ".join(f"{kind} {milliseconds(step, kind):.3g} ms" for kind in FACES)
     return f"One training step in Horovod's timeline. In order: {'; '.join(said)}. In all: {kinds}."

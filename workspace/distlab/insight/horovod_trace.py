@@ -51,8 +51,8 @@ class Trip:
 
     @property
     def begin(self) -> float:
-        """When the first rank was ready."""
-        return min([*self.ready.values(), self.queue[0]])
+        """When rank 0 first heard of it."""
+        return (self.negotiate or self.queue)[0]
 
     @property
     def end(self) -> float:
