@@ -69,13 +69,11 @@ def made() -> Timeline:
     """What a short training leaves: weights handed out, three steps of which the second is the quickest, a sum."""
     made = Timeline()
     made.negotiate("broadcast.a", {0: 0.0, 1: 0.0}, "BROADCAST")
-    # Horovod ends a barrier that it has not begun.
-    made.negotiate("barrier.noname", {0: 0.0, 1: 0.0}, "BARRIER")
-    made.add("barrier.noname", "E", 0.1)
     for zero in (100.0, 200.0, 300.0):
         step(made, zero)
-    made.negotiate("allreduce.totals", {0: 400.0, 1: 400.0})
-    made.reduce(["allreduce.totals"], 401.0)
+    for zero in (400.0, 410.0):
+        made.negotiate("allreduce.totals", {0: zero, 1: zero})
+        made.reduce(["allreduce.totals"], zero + 1.0)
     return made
 
 
@@ -99,7 +97,7 @@ def test_a_tensor_s_way_is_told_from_first_word_to_last_copy():
     assert all(one.waits for one in (a, b, c))
 
 
-@pytest.mark.parametrize("way", horovod_trace.REDUCES)
+@pytest.mark.parametrize("way", ["GLOO_ALLREDUCE", "MPI_ALLREDUCE", "NCCL_ALLREDUCE"])
 def test_tensors_of_one_all_reduce_travel_together_whatever_carries_them(way):
     made = Timeline()
     step(made, way=way)
@@ -111,6 +109,14 @@ def test_unfused_all_reduces_are_each_their_own():
     for number in range(3):
         made.reduce([f"allreduce.{number}"], number)
     assert [one.group for one in trips(made)] == [1, 2, 3]
+
+
+def test_what_began_before_the_timeline_did_is_passed_over():
+    made = Timeline()
+    made.add("allreduce.a", "X", 0.0, "0")
+    made.add("allreduce.a", "E", 0.0)
+    step(made, 1.0)
+    assert [one.tensor for one in trips(made)] == ["b", "a", "c"]
 
 
 def test_an_all_reduce_before_a_rank_was_ready_is_seen():
@@ -289,13 +295,15 @@ def test_ways_lie_below_each_other_in_pieces_of_their_ranks():
     ends = {
         "DDP over gloo": [{"rank": 1, "images_per_second": 500.0}, {"rank": 0, "images_per_second": 700.0}],
         "Horovod over MPI": [{"rank": 0, "images_per_second": 300.0}, {"rank": 1, "images_per_second": 20.0}],
+        "DDP on more": [{"rank": rank, "images_per_second": 100.0} for rank in range(3)],
     }
     figure = horovod_ways.picture(ends)
     (axes,) = figure.axes
     drawn = [(one.get_x(), one.get_width(), to_hex(one.get_facecolor())) for one in axes.patches]
-    assert drawn == [(0, 700, RANKS[0]), (700, 500, RANKS[1]), (0, 300, RANKS[0]), (300, 20, RANKS[1])]
-    assert [one.get_text() for one in axes.texts] == ["rank 0", "rank 1", "1,200", "rank 0", "320"]
-    assert horovod_ways.totals(ends) == {"DDP over gloo": 1200, "Horovod over MPI": 320}
+    assert drawn[:4] == [(0, 700, RANKS[0]), (700, 500, RANKS[1]), (0, 300, RANKS[0]), (300, 20, RANKS[1])]
+    assert drawn[4:] == [(100 * rank, 100, RANKS[rank]) for rank in range(3)]
+    assert [one.get_text() for one in axes.texts][:5] == ["rank 0", "rank 1", "1,200", "rank 0", "320"]
+    assert horovod_ways.totals(ends) == {"DDP over gloo": 1200, "Horovod over MPI": 320, "DDP on more": 300}
     assert "Horovod over MPI: 320 (rank 0 300, rank 1 20)" in figure.alt
     for nothing in ({}, {"DDP over gloo": []}):
         with pytest.raises(ValueError, match="no 'end' records"):
