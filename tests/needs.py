@@ -1,6 +1,7 @@
 """Programs that a test cannot do without."""
 
 import shutil
+from importlib.util import find_spec
 
 import pytest
 
@@ -12,3 +13,9 @@ def programs(*names: str) -> None:
     for name in names:
         if not shutil.which(name):
             pytest.skip(f"{name} is not installed here")
+
+
+def horovod() -> None:
+    """Skip where Horovod is not installed: it is built, which takes minutes."""
+    if find_spec("horovod") is None:
+        pytest.skip("Horovod is not built here: make horovod")
