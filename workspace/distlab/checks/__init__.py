@@ -9,7 +9,8 @@ An exercise NAME is four files:
     checks/requirements/NAME.py               pytest functions over what the ranks reported, in the order
                                               in which one would mend them; a failing one says the mistake
 
-A check runs on two hosts of two ranks each, or where its requirements say: HOSTS = "node1:1".
+A check runs on two hosts of two ranks each under torchrun, or where and how its requirements say:
+HOSTS = "node1:1", LAUNCHER = "horovodrun".
 The probe computes, so that nothing here imports torch.
 """
 

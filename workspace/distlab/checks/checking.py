@@ -14,8 +14,8 @@ from distlab.launch import RunFailed, run
 from distlab.runs import WORKSPACE
 
 HERE = Path(__file__).resolve().parent
-# Where an exercise runs, unless its requirements say otherwise: HOSTS = "node1:1".
-TWO_HOSTS = "node1:2,node2:2"
+# Where and how an exercise runs, unless its requirements say otherwise: HOSTS = "node1:1", LAUNCHER = "horovodrun".
+TWO_HOSTS, TORCHRUN = "node1:2,node2:2", "torchrun"
 # Agents that start cold on a busy machine, and the end of a job that stands still.
 START_SECONDS = 90.0
 
@@ -39,12 +39,12 @@ def _find(exercise: str, file: str | os.PathLike | None) -> Path:
     )
 
 
-def _hosts_of(exercise: str) -> str:
+def _said(exercise: str, name: str, default: str) -> str:
     # Read, not imported: only the engine may load requirements, whose marks it knows.
     for line in ast.parse((HERE / "requirements" / f"{exercise}.py").read_bytes()).body:
-        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "HOSTS":
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name:
             return ast.literal_eval(line.value)
-    return TWO_HOSTS
+    return default
 
 
 def _shown(path: Path) -> str:
@@ -81,9 +81,10 @@ def check(
         CourseError: there is no such exercise.
         FileNotFoundError: there is no such file.
         HostsError, HostError: the hosts cannot be used.
+        ScriptError: the exercise needs Horovod, which is not built yet.
     """
     path = _find(exercise, file)
-    own = _hosts_of(exercise)
+    own = _said(exercise, "HOSTS", TWO_HOSTS)
     where = parse(hosts or own)
     if sum(host.slots for host in where) < 2 <= sum(host.slots for host in parse(own)):
         raise HostsError(f"hosts {hosts!r} have one slot: ranks can only be compared when there are two or more")
@@ -103,8 +104,9 @@ def _observe(exercise: str, path: Path, where: list, timeout: float) -> CheckRes
     # Without GPUs a check gives the same answer on every machine.
     env = {"CUDA_VISIBLE_DEVICES": "", "DISTLAB_JOIN_TIMEOUT": str(timeout + 10)}
     probe = HERE / "probes" / f"{exercise}.py"
+    how = {"hosts": where, "launcher": _said(exercise, "LAUNCHER", TORCHRUN), "timeout": timeout + START_SECONDS}
     try:
-        done = run(probe, str(path), str(timeout), hosts=where, timeout=timeout + START_SECONDS, env=env, quiet=True)
+        done = run(probe, str(path), str(timeout), env=env, quiet=True, **how)
         trouble = None
     except RunFailed as failure:
         done = failure.result

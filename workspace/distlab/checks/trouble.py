@@ -21,6 +21,10 @@ HINTS = {
     "unscale_() has already been called on this optimizer": "unscale once, and scaler.update() ends each step",
     "Attempting to unscale FP16 gradients": "leave the model in float32, autocast computes with a copy",
     "KeyError: 'scaler'": "the checkpoint has no such key, so save scaler.state_dict() as well",
+    "Horovod has not been initialized": "let it find the other ranks first, with hvd.init()",
+    "optimizer.zero_grad() was called after loss.backward()": "call it before backward, or after step",
+    "Gradients were computed more than backward_passes_per_step": "call step once for each backward",
+    "named_parameters was specified, but one or more": "give hvd.DistributedOptimizer model.named_parameters()",
     "Found no NVIDIA driver": "this check runs on CPUs; the rank knows its device",
     "stack expects a non-empty TensorList": "in a pipeline only the last stage has losses",
     "a leaf Variable that requires grad is being used in an in-place operation": "what a stage is sent is not its own "

@@ -128,3 +128,14 @@ def gather_cards(store: dist.Store, me: Placement, card: dict) -> list[dict]:
         with suppress(dist.DistStoreError):
             store.wait([f"card/{min(missing)}"], timedelta(seconds=min(1.0, left)))
     return [json.loads(store.get(f"card/{rank}")) for rank in range(me.world_size)]
+
+
+def keep_until_all_have_read(store: dist.Store, me: Placement) -> None:
+    """Wait on rank 0, which may be the one that serves the store, until no rank needs it any more.
+
+    Raises:
+        DistStoreError: a rank did not come in time.
+    """
+    store.add(f"has read/{me.rank}", 1)
+    if me.rank == 0:
+        store.wait([f"has read/{rank}" for rank in range(me.world_size)], timedelta(seconds=join_seconds()))

@@ -1,0 +1,240 @@
+"""The exercise horovod_ddp: the solution holds, the starter is told where to start, planted mistakes are named."""
+
+import functools
+import time
+
+import exercise
+import needs
+import pytest
+from distlab.checks import CheckResult, check
+from distlab.checks.engine import Job
+from distlab.launch import ScriptError
+from exercise import assert_named, assert_says, broken_when, line_of, states
+
+pytestmark = pytest.mark.timeout(120)
+
+edited = functools.partial(exercise.edited, "horovod_ddp")
+REQUIREMENTS = ["runs", "joins", "device", "sampler", "rate", "wraps", "starts", "trains", "epochs", "loss", "saves"]
+
+INIT = "    hvd.init()\n    rank, local_rank = hvd.rank(), hvd.local_rank()\n"
+SAMPLER = "DistributedSampler(dataset, hvd.size(), rank)"
+SCALE = "    if scale_lr:\n        lr = lr * hvd.size()\n"
+WRAP = "    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())\n"
+PARAMETERS = "    hvd.broadcast_parameters(model.state_dict(), root_rank=0)\n"
+STATE = "    hvd.broadcast_optimizer_state(optimizer, root_rank=0)\n"
+REDUCE = 'hvd.allreduce(sums, op=hvd.Sum, name="sums").tolist()'
+SAVE = "    if rank == 0:\n        torch.save(model.state_dict(), checkpoint)\n"
+STEP = "            optimizer.step()\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _horovod():
+    needs.horovod()
+
+
+@pytest.fixture(scope="module")
+def solved(_horovod) -> CheckResult:
+    return check("horovod_ddp", file="solutions/horovod_ddp.py")
+
+
+def test_solution_holds(solved):
+    assert states(solved) == dict.fromkeys(REQUIREMENTS, "holds"), solved.mistakes
+    assert solved.run.launcher == "horovodrun"
+    assert [(end.rank, end.host) for end in solved.run.ranks] == [
+        (0, "node1"),
+        (1, "node1"),
+        (2, "node2"),
+        (3, "node2"),
+    ]
+
+
+def test_starter_is_told_where_to_start(capsys):
+    result = check("horovod_ddp")
+    found = {name: state for name, state in states(result).items() if state != "open"}
+    assert found == {"runs": "holds", "joins": "broken", "device": "broken", "saves": "broken"}
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 100
+    assert "the 4 ranks never met and each trained a model of its own: start with TODO 1, hvd.init()" in " ".join(
+        result.mistakes
+    )
+
+
+MISTAKES = {
+    "not initialized": ([(INIT, INIT.replace("    hvd.init()\n", ""))], "runs", "let it find the other ranks first"),
+    "device from rank": (
+        [('torch.device("cuda", local_rank)', 'torch.device("cuda", rank)')],
+        "device",
+        "rank 2, whose local rank is 0, chose cuda:2, but cuda:0 is its own: *choose by local_rank, not by rank",
+    ),
+    "device by global rank in train": (
+        [("device = device_for(rank, local_rank)", "device = device_for(rank, rank)")],
+        "device",
+        "train asked rank 2 for the device of local rank 2, but its local rank is 0",
+    ),
+    "no sharding": (
+        [(SAMPLER, "DistributedSampler(dataset, 1, 0)")],
+        "sampler",
+        "rank 0 and rank 1 both saw all 64 samples in epoch 0",
+    ),
+    "sampler by local rank": (
+        [(SAMPLER, "DistributedSampler(dataset, hvd.size(), local_rank)")],
+        "sampler",
+        "saw the same 16 samples in epoch 0: DistributedSampler needs hvd.size() and the global rank",
+    ),
+    "set_epoch missing": (
+        [("        sampler.set_epoch(epoch)\n", "")],
+        "epochs",
+        "sampler.set_epoch(epoch) is missing",
+    ),
+    "rate not scaled": (
+        [(SCALE, "")],
+        "rate",
+        "with scale_lr rank 0 trained with a learning rate of 0.02, but 4 ranks times 0.02 is 0.08",
+    ),
+    "rate always scaled": (
+        [(SCALE, "    lr = lr * hvd.size()\n")],
+        "rate",
+        "without scale_lr rank 0 trained with a learning rate of 0.08, but 0.02 was given",
+    ),
+    "not wrapped": (
+        [(WRAP, "")],
+        "wraps",
+        "at the first step the gradients of rank 0 and rank 1 differ by up to *: the optimizer is not wrapped",
+    ),
+    "parameters not broadcast": (
+        [(PARAMETERS, "")],
+        "starts",
+        "rank 1 began with other weights than rank 0 brought: nobody called hvd.broadcast_parameters",
+    ),
+    "optimizer state not broadcast": (
+        [(STATE, "")],
+        "starts",
+        "rank 1 began without the optimizer state of rank 0: nobody called hvd.broadcast_optimizer_state",
+    ),
+    "wrapped last": (
+        [(WRAP, ""), (STATE, STATE + WRAP)],
+        "starts",
+        "the optimizer of rank 0 no longer had the state that rank 0 was given: *wrap first, then load, then broadcast",
+    ),
+    "step called twice": (
+        [(STEP, STEP * 2)],
+        "trains",
+        "rank 0 made 18 steps for 9 batches: call optimizer.step() once",
+    ),
+    "gradients pile up": ([("            optimizer.zero_grad()\n", "")], "trains", "those of one process"),
+    "metrics not averaged": (
+        [(REDUCE, "sums.tolist()")],
+        "loss",
+        "the mean over its own samples, but over all ranks the mean is *: add up loss and count with hvd.allreduce",
+    ),
+    "every rank saves": (
+        [(SAVE, SAVE.replace("    if rank == 0:\n    ", ""))],
+        "saves",
+        "every rank wrote the checkpoint, 4 at the same time: save only if rank == 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_planted_mistake_is_named_first(mistake, tmp_path):
+    edits, requirement, phrase = MISTAKES[mistake]
+    result = check("horovod_ddp", file=edited(tmp_path, *edits))
+    if requirement == "runs":
+        assert result.broken[0].name == "runs"
+        return assert_says(result.mistakes[0], phrase)
+    return assert_named(result, requirement, phrase, may_be_open={"epochs", "trains"})
+
+
+def each_trained(change) -> object:
+    def alter(job: Job) -> None:
+        for rank in range(4):
+            change(rank, job.result.last("trained")[rank])
+
+    return alter
+
+
+def compared(**more) -> object:
+    def alter(job: Job) -> None:
+        job.result.last("compared")[0].update(more)
+
+    return alter
+
+
+ALTERED = {
+    "a group of a host": (each_trained(lambda _, one: one.update(group=2)), "joins", "rank 0 trained in a group of 2"),
+    "the raw optimizer steps": (compared(gradients=[0.0, 0.5, 0.5, 0.5]), "wraps", "is not the one that hvd.Distrib"),
+    "broadcast too late": (compared(began=[0.0, 0.2, 0.2, 0.2]), "starts", "was called too late"),
+    "another rank is the root": (compared(began=[0.2, 0.0, 0.2, 0.2]), "starts", "rank 0 began with other weights"),
+    "state broadcast before it was there": (compared(momentum=[0.0, None, 0.0, 0.0]), "starts", "must come after"),
+    "sums in place of averages": (compared(to_twin=0.3), "trains", "averages, it does not add up"),
+    "diverged": (compared(to_twin=None), "trains", "without limit"),
+    "first of each host saves": (
+        lambda job: job.result.last("trained")[2].update(saves=1),
+        "saves",
+        "every host has a local rank 0",
+    ),
+    "sums returned": (
+        each_trained(lambda _, one: one.update(returned=4 * one["returned"])),
+        "loss",
+        "4 times too much",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALTERED)
+def test_altered_record_of_the_solution_is_named(case, solved):
+    alter, requirement, phrase = ALTERED[case]
+    broken = broken_when("horovod_ddp", solved, alter)
+    assert [one.name for one in broken] == [requirement]
+    assert_says(broken[0].mistake, phrase)
+
+
+RIGHT = {
+    "averaged by hand, and left": [
+        (WRAP, ""),
+        (
+            PARAMETERS,
+            "    for name, value in sorted(model.state_dict().items()):\n        hvd.broadcast_(value, 0, name)\n",
+        ),
+        (
+            STEP,
+            "            for name, p in model.named_parameters():\n"
+            "                if p.requires_grad:\n"
+            "                    hvd.allreduce_(p.grad, name=name)\n" + STEP,
+        ),
+        ("    return mean_loss", "    hvd.shutdown()\n    return mean_loss"),
+    ],
+    "names and one broadcast": [
+        (WRAP, WRAP.replace("optimizer, model", "optimizer, named_parameters=model")),
+        (PARAMETERS, "    hvd.broadcast_parameters(dict(model.named_parameters()), root_rank=0)\n"),
+        ("hvd.init()", "hvd.init()\n    torch.manual_seed(hvd.rank())"),
+    ],
+}
+
+
+@pytest.mark.parametrize("way", RIGHT)
+def test_other_right_ways_hold(way, tmp_path):
+    result = check("horovod_ddp", file=edited(tmp_path, *RIGHT[way]))
+    assert result.ok, result.mistakes
+
+
+def test_ranks_that_wait_for_one_that_does_not_come(tmp_path):
+    """Only rank 0 adds up; Horovod itself would wait for ever."""
+    lonely = f"{REDUCE} if rank == 0 else (total, count)"
+    file = edited(tmp_path, (REDUCE, lonely), ("        lr = lr * hvd.size()\n", "        lr = lr * hvd.size()\n"))
+    started = time.monotonic()
+    result = check("horovod_ddp", file=file, timeout=8)
+    assert time.monotonic() - started < 60
+    assert states(result)["runs"] == "broken"
+    assert f"line {line_of(file, 'hvd.allreduce')}" in result.mistakes[0], result.mistakes
+
+
+def test_without_horovod_one_sentence(monkeypatch):
+    import importlib
+
+    from distlab.horovod_wheel import state
+
+    monkeypatch.setattr(importlib.import_module("distlab.launch.run"), "find_spec", lambda name: None)
+    monkeypatch.setattr(state, "installed", lambda: None)
+    with pytest.raises(ScriptError, match="horovodrun is part of Horovod, which is not built yet: run make horovod"):
+        check("horovod_ddp")
