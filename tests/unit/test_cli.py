@@ -38,7 +38,7 @@ def test_hosts_as_text_and_json():
         (["run", "ddp", "--launcher", "teleport"], "launcher 'teleport' is unknown: use torchrun"),
         (["run", "ddp", "--epochs", "1"], "unknown argument --epochs; the script's own arguments follow --"),
         (["check", "dpd"], "ddp"),
-        (["bench", "nothing"], "no benchmark 'nothing': there are containers, ddp, launch, pipeline, ranks"),
+        (["bench", "nothing"], "no benchmark 'nothing': there are containers, ddp, horovod, launch, pipeline, ranks"),
         (["fly"], "invalid choice: 'fly'"),
     ],
 )
