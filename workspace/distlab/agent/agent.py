@@ -229,7 +229,12 @@ class Agent:
             if job.id not in self._stopped:
                 if job.launcher in commands.LAUNCHERS:
                     statuses = seats.run(
-                        job, folder, lambda: job.id in self._stopped, _launcher_ends_with_us, self._take_seats
+                        job,
+                        folder,
+                        lambda: job.id in self._stopped,
+                        _launcher_ends_with_us,
+                        self._take_seats,
+                        pulse.born,
                     )
                 elif job.cold:
                     statuses = torchrun.run_cold(job, logs, _launcher_ends_with_us)

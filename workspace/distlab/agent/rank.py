@@ -40,9 +40,9 @@ def run_script(spec: dict) -> None:
     sys.argv = [spec["script"], *spec["args"]]
     sys.path.insert(0, str(Path(spec["script"]).parent))
     _forget_the_fork()
-    from distlab.process import ending
+    from distlab.process import ending, read_placement
 
-    ending.watch(int(os.environ["RANK"]))
+    ending.watch(read_placement().rank)
     status = 0
     try:
         runpy.run_path(spec["script"], run_name="__main__")
@@ -62,3 +62,12 @@ def run_script(spec: dict) -> None:
         sys.stderr.flush()
     if status:
         sys.exit(status)
+
+
+def run_seated(spec: dict) -> None:
+    """As `run_script`, for a rank that mpirun or horovodrun started: what it writes goes to files in `spec['logs']`."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        file = os.open(f"{spec['logs']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    run_script(spec)

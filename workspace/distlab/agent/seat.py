@@ -1,8 +1,9 @@
 """One rank's seat: what a launcher starts in the place of the rank, so that its host's agent sees all of it.
 
 Open MPI and Horovod start ranks on every host, and tell what they print and how they ended in ways
-of their own. A seat finds its agent's folder for this job, gives the rank the environment and the
-log files that it has under torchrun, and stays until the rank has ended, to say with which status.
+of their own. A seat finds its agent's folder for this job, hands the rank to its agent, which has all
+imported already, and stays until the rank has ended, to say with which status. For a cold start it
+starts the rank itself, with the environment and the log files that it has under torchrun.
 
     python -S seat.py JOB node1:2,node2:2
 
@@ -18,6 +19,7 @@ import sys
 import time
 
 NO_SEAT = 3
+LOOK_SECONDS = 0.02
 # An agent that is busy with imports lets seats in a little later.
 DOOR_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
@@ -70,10 +72,16 @@ def open_door(job: str, host: str) -> str | None:
     return None
 
 
-def _write(path: str, what: dict) -> None:
+def write(path: str, what: dict) -> None:
+    """Write a file whole: nobody reads half of it."""
     with open(path + ".half", "w") as half:
         json.dump(what, half)
     os.replace(path + ".half", path)
+
+
+def _read(path: str) -> dict:
+    with open(path) as file:
+        return json.load(file)
 
 
 def _end_with_parent() -> None:
@@ -89,12 +97,33 @@ def main() -> int:
     if folder is None:
         print(f"rank {place['rank']} finds no seat on {place['host']}: no agent of this job is there", file=sys.stderr)
         return NO_SEAT
-    with open(f"{folder}/spec.json") as file:
-        spec = json.load(file)
+    spec = _read(f"{folder}/spec.json")
     environ = {**os.environ, **spec["env"], **own_variables(place, dict(os.environ))}
     logs = f"{folder}/logs/seats/attempt_0/{place['local_rank']}"
     os.makedirs(logs, exist_ok=True)
     said = f"{folder}/seats/rank{place['rank']}"
+    status = _warm(said, environ, logs) if spec["warm"] else _cold(said, environ, logs, spec)
+    return status if status >= 0 else 128 - status
+
+
+def _warm(said: str, environ: dict[str, str], logs: str) -> int:
+    """Ask the agent to fork the rank, and wait for what it says of the end."""
+    signals: list[int] = []
+    for one in SIGNALS:
+        signal.signal(one, lambda number, _: signals.append(number))
+    write(f"{said}.asks", {"pid": os.getpid(), "env": environ, "logs": logs})
+    while not os.path.exists(f"{said}.ended"):
+        if signals and os.path.exists(f"{said}.sits"):
+            try:
+                os.kill(_read(f"{said}.sits")["child"], signals.pop())
+            except ProcessLookupError:
+                pass
+        time.sleep(LOOK_SECONDS)
+    return _read(f"{said}.ended")["status"]
+
+
+def _cold(said: str, environ: dict[str, str], logs: str, spec: dict) -> int:
+    """Start the rank as one would by hand, and wait for its end."""
     with open(f"{logs}/stdout.log", "ab") as out, open(f"{logs}/stderr.log", "ab") as errors:
         rank = subprocess.Popen(
             [sys.executable, spec["script"], *spec["args"]],
@@ -107,10 +136,10 @@ def main() -> int:
         )
     for one in SIGNALS:
         signal.signal(one, lambda number, _: rank.send_signal(number))
-    _write(f"{said}.sits", {"pid": os.getpid(), "child": rank.pid})
+    write(f"{said}.sits", {"pid": os.getpid(), "child": rank.pid})
     status = rank.wait()
-    _write(f"{said}.ended", {"status": status, "time": time.time()})
-    return status if status >= 0 else 128 - status
+    write(f"{said}.ended", {"status": status, "time": time.time()})
+    return status
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Ranks that a launcher starts on all hosts at once, as the agent of one of these hosts sees them."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
@@ -37,6 +39,9 @@ class Seats:
     def __init__(self, job: Job, folder: Path) -> None:
         self._job, self._folder = job, folder
         self._own = folder / "seats"
+        # By rank, where the agent forks them: the rank, and the process id of its seat.
+        self._forked: dict[int, BaseProcess] = {}
+        self._seated: dict[int, int] = {}
         self._door = Path(seat.door(job.id, job.table[job.node_rank][0]))
 
     def open(self) -> None:
@@ -45,6 +50,7 @@ class Seats:
         self._own.mkdir()
         family = {name: os.environ[name] for name in (FAMILY, *MARKS) if name in os.environ}
         spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env, **family}}
+        spec["warm"] = not job.cold
         (self._folder / "spec.json").write_text(json.dumps(spec))
         (self._folder / "spec.json").chmod(0o600)
         self._door.symlink_to(self._folder)
@@ -59,6 +65,33 @@ class Seats:
             with suppress(OSError, ValueError):
                 found[int(file.stem[4:])] = json.loads(file.read_text())
         return found
+
+    def tend(self) -> dict[int, int]:
+        """Fork the ranks that seats ask for, say which have ended, and end those whose seat is gone.
+
+        Returns:
+            Process ids of all ranks that were forked, by rank.
+        """
+        for rank, asked in self._told("asks").items():
+            if rank not in self._forked:
+                self._fork(rank, asked)
+        for rank, one in self._forked.items():
+            file = self._own / f"rank{rank}.ended"
+            if one.exitcode is not None and not file.exists():
+                seat.write(str(file), {"status": one.exitcode, "time": time.time()})
+            elif one.exitcode is None and not psutil.pid_exists(self._seated[rank]):
+                one.kill()
+        return {rank: one.pid for rank, one in self._forked.items()}
+
+    def _fork(self, rank: int, asked: dict) -> None:
+        from distlab.agent.rank import run_seated
+
+        job = self._job
+        spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": asked["env"], "logs": asked["logs"]}
+        forked = multiprocessing.get_context("forkserver").Process(target=run_seated, args=(spec,))
+        forked.start()
+        self._forked[rank], self._seated[rank] = forked, asked["pid"]
+        seat.write(str(self._own / f"rank{rank}.sits"), {"pid": asked["pid"], "child": forked.pid})
 
     def statuses(self) -> dict[int, int]:
         """Exit status of each rank that failed, the first that ended first."""
@@ -115,6 +148,7 @@ def run(
     stopped: Callable[[], bool],
     ends_with_us: Callable[[], None],
     taken: Callable[[Seats], None],
+    born: Callable[[Mapping[int, int]], None],
 ) -> Mapping[int, int]:
     """See a job's ranks of this host to their end; on the first host, start the launcher for all.
 
@@ -122,6 +156,7 @@ def run(
         stopped: True when the job was stopped meanwhile.
         ends_with_us: run in the launcher before it begins.
         taken: gets the seats as soon as ranks may come.
+        born: takes the process ids of ranks that were forked here, by rank, as soon as there are more.
 
     Returns:
         Exit status of each rank of this host that failed.
@@ -134,16 +169,25 @@ def run(
     said = folder / "launcher.txt"
     seats.open()
     taken(seats)
-    started = time.monotonic()
+    started, forked = time.monotonic(), {}
+
+    def look() -> None:
+        nonlocal forked
+        before, forked = forked, seats.tend()
+        if forked.keys() != before.keys():
+            born(forked)
+
     try:
         launcher = _start(job, folder, said, ends_with_us) if job.node_rank == 0 else None
         while not stopped():
+            look()
             over = launcher is not None and launcher.poll() is not None
             if over or (launcher is None and seats.everyone_ended()):
                 break
             time.sleep(pause(time.monotonic() - started))
         until = time.monotonic() + AFTER_SECONDS
         while launcher is not None and seats.processes() and not stopped() and time.monotonic() < until:
+            look()
             time.sleep(pause(0))
     finally:
         seats.close()

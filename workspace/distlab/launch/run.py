@@ -219,7 +219,7 @@ def run(
         hosts: `"node1:2,node2:2"`, or None for the hosts found here.
         timeout: seconds after which all ranks are stopped and their stacks shown.
         launcher: torchrun, mpirun, horovodrun (over gloo) or horovodrun-mpi.
-        cold: start real torchrun commands in place of warm ranks; the other launchers always start cold.
+        cold: start real torchrun commands in place of warm ranks; under another launcher, ranks that import anew.
         threads: threads per rank, or None for an equal share of each host's cores.
         master_port: a port for the rendezvous; another one is taken if it is in use.
         env: more variables for the ranks.
@@ -236,7 +236,6 @@ def run(
     path = find_script(script)
     where = _resolve_hosts(hosts)
     if launcher in commands.LAUNCHERS:
-        cold = True
         _require_launcher(launcher)
     folder = make_folder(runs_root() / f"{new_run_name(path.name)}-{uuid.uuid4().hex[:4]}").resolve()
     session = session or default_session()
@@ -363,6 +362,8 @@ def _jobs(
         if launcher in commands.LAUNCHERS:
             # torchrun says this itself.
             variables |= {"MASTER_ADDR": address, "MASTER_PORT": str(port[1])}
+            if not cold:
+                variables["TORCHELASTIC_USE_AGENT_STORE"] = "True"
         jobs[host.name] = Job(
             id=id,
             node_rank=index,
