@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import leftovers
@@ -12,6 +13,8 @@ import needs
 import psutil
 import pytest
 from distlab.experiments import horovod_elastic
+from distlab.hosts import Finding, Host
+from distlab.hosts.interface import leading_to
 from distlab.insight import elastic
 from running import Runner
 
@@ -27,15 +30,14 @@ def built():
 
 
 def started_for(folder: Path) -> dict[int, str]:
-    """Command lines of all that Horovod started for a run: they name its folder, in their words or environment."""
+    """Command lines of all that was started for a run: its folder is where they work, or in their words or variables."""
     found = {}
     for one in psutil.process_iter():
-        try:
-            named = str(folder) in " ".join(one.cmdline()) or one.environ().get("DISTLAB_RUNS") == str(folder)
-            if named and one.status() != psutil.STATUS_ZOMBIE and "horovod" in " ".join(one.cmdline()):
-                found[one.pid] = " ".join(one.cmdline())
-        except psutil.Error:
-            continue
+        with suppress(psutil.Error):
+            words = " ".join(one.cmdline())
+            its = str(folder) in words or Path(one.cwd()).is_relative_to(folder)
+            if (its or one.environ().get("DISTLAB_RUNS") == str(folder)) and one.status() != psutil.STATUS_ZOMBIE:
+                found[one.pid] = words
     return found
 
 
@@ -50,7 +52,6 @@ def done(built, warm_session, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("runs")
         patch.setenv("DISTLAB_RUNS", str(folder))
-        patch.setenv("WORKSHOP_TOKEN", "a secret")
         result = Runner(warm_session)(EXPERIMENT, hosts="node1:1", quiet=True, timeout=150)
         assert not started_for(folder)
     return result
@@ -111,7 +112,7 @@ def test_what_happened_is_in_order_on_one_clock(records):
     assert "Rank 2 on node2 is killed in step 11" in elastic.picture(records).alt
 
 
-def test_what_a_person_would_type_is_shown_and_no_secret_is_handed_on(done):
+def test_what_a_person_would_type_is_shown(done):
     (job,) = done.records("horovodrun")
     assert job["shown"].startswith("horovodrun --gloo -np 4 --min-np 2 --max-np 4 ")
     assert job["shown"].endswith(
@@ -132,12 +133,39 @@ def test_only_what_ranks_need_is_handed_on(monkeypatch):
 # -- what goes wrong -----------------------------------------------------------------------------
 
 
-def test_a_horovodrun_that_cannot_start_is_told_in_one_sentence(warm, tmp_path, monkeypatch):
-    # Hosts that are no hosts: Horovod waits for a name that nobody has, and ends with the deadline.
+def test_one_host_alone_is_refused(warm, monkeypatch):
     monkeypatch.setenv("DISTLAB_HOSTS", "node1:2")
     failure = warm.fails(EXPERIMENT, hosts="node1:1", quiet=True)
     assert "elastic training needs two hosts, and there is only node1: set DISTLAB_HOSTS" in failure.message
-    assert_none_left(tmp_path / "runs", 1)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "why"),
+    [
+        (["--network-interfaces", "eth77"], "No interface is found for address 127.0.0.1"),
+        (["--host-discovery-script", "./nowhere.sh"], "Job has been shutdown"),
+    ],
+)
+def test_a_horovodrun_that_cannot_start_is_told_in_one_sentence(tmp_path, breaks, why):
+    hosts = horovod_elastic.two_hosts()
+    horovod_elastic.discovery(tmp_path, hosts)
+    words = horovod_elastic.command(hosts, 30, "--folder", str(tmp_path), "--start", "0")
+    words[words.index(breaks[0]) + 1] = breaks[1]
+    with pytest.raises(SystemExit, match=f"^horovodrun ended with status 1: .*{why}.*$") as caught:
+        horovod_elastic.run_to_its_end(words, tmp_path, 30)
+    assert "\n" not in str(caught.value)
+    assert not started_for(tmp_path)
+
+
+def test_real_hosts_go_by_their_names(monkeypatch):
+    found = Finding([Host("node1", 4, "here", "10.0.0.1"), Host("node2", 2, "ssh", "127.0.0.9")], "a test")
+    monkeypatch.setattr(horovod_elastic, "find", lambda: found)
+    hosts = horovod_elastic.two_hosts()
+    assert list(hosts) == ["node1", "node2"]
+    # Whatever leads to the second host; here that is loopback.
+    words = horovod_elastic.command(hosts, 30)
+    assert words[words.index("--network-interfaces") + 1] == leading_to(["127.0.0.9"])
+    assert words[words.index("-np") + 1] == "4"
 
 
 def test_the_last_line_of_a_horovodrun_that_fails_is_told(tmp_path):
@@ -159,13 +187,13 @@ def test_a_second_rank_that_nobody_has_cannot_be_killed(warm):
 
 def test_at_its_deadline_horovodrun_and_its_ranks_are_ended(warm, tmp_path):
     failure = warm.fails(EXPERIMENT, "--timeout", "5", hosts="node1:1", quiet=True)
-    assert "horovodrun did not end within 5 s; it last said: " in failure.message
+    assert "horovodrun did not end within 5 s: " in failure.message
     assert not started_for(tmp_path / "runs")
 
 
-def test_killed_the_experiment_takes_all_along(tmp_path, monkeypatch):
+def test_killed_the_experiment_takes_all_along_and_no_secret_was_to_be_seen(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
-    environment = {**os.environ, "DISTLAB_RUNS": str(runs)}
+    environment = {**os.environ, "DISTLAB_RUNS": str(runs), "WORKSHOP_TOKEN": "secret-7"}
     experiment = subprocess.Popen(
         [sys.executable, EXPERIMENT], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -173,7 +201,9 @@ def test_killed_the_experiment_takes_all_along(tmp_path, monkeypatch):
     try:
         leftovers.seconds_until(lambda: any(ranks in words for words in started_for(runs).values()), 60)
         time.sleep(1)
-        assert any(ranks in words for words in started_for(runs).values())
+        running = started_for(runs)
+        assert any(ranks in words for words in running.values())
+        assert not [words for words in running.values() if "secret-7" in words]
     finally:
         experiment.send_signal(signal.SIGKILL)
         experiment.wait()
