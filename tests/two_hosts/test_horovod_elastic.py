@@ -30,7 +30,7 @@ def built():
 
 
 def started_for(folder: Path) -> dict[int, str]:
-    """Command lines of all that was started for a run: its folder is where they work, or in their words or variables."""
+    """Command lines of all that was started for a run: they work in its folder, or have it in words or variables."""
     found = {}
     for one in psutil.process_iter():
         with suppress(psutil.Error):

@@ -31,9 +31,7 @@ def last_commit(records: list[dict]) -> int:
 
 def _kept_until(records: list[dict]) -> dict[int, int]:
     """Life -> the last of its steps that counts, for each life that ended with a loss."""
-    # Who is given up goes back, too, though nobody goes on from there.
-    on = {one["life"] for one in _of(records, "resized")}
-    return {one["life"]: one["step"] for one in _of(records, "restored") if one["life"] + 1 in on}
+    return {one["life"]: one["step"] for one in _of(records, "restored")}
 
 
 def _counts(records: list[dict]) -> list[dict]:
