@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -185,6 +184,14 @@ def test_a_second_rank_that_nobody_has_cannot_be_killed(warm):
     assert "there is no rank 4 to kill: ranks count from 0 to 3" in failure.message
 
 
+def test_at_its_deadline_what_left_its_session_is_ended_too(tmp_path):
+    # As those do that watch over Horovod's ranks.
+    words = ["/bin/sh", "-c", "setsid sleep 60 & echo started; wait"]
+    with pytest.raises(SystemExit, match="^horovodrun did not end within 1 s: started$"):
+        horovod_elastic.run_to_its_end(words, tmp_path, 1)
+    assert not started_for(tmp_path)
+
+
 def test_at_its_deadline_horovodrun_and_its_ranks_are_ended(warm, tmp_path):
     failure = warm.fails(EXPERIMENT, "--timeout", "5", hosts="node1:1", quiet=True)
     assert "horovodrun did not end within 5 s: " in failure.message
@@ -197,12 +204,12 @@ def test_killed_the_experiment_takes_all_along_and_no_secret_was_to_be_seen(tmp_
     experiment = subprocess.Popen(
         [sys.executable, EXPERIMENT], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    ranks = "horovod_elastic_rank.py --folder"
+    # Horovod writes a rank's variables into the command that starts it; this is the last rank's.
+    last = "HOROVOD_RANK=3"
     try:
-        leftovers.seconds_until(lambda: any(ranks in words for words in started_for(runs).values()), 60)
-        time.sleep(1)
+        leftovers.seconds_until(lambda: any(last in words for words in started_for(runs).values()), 60)
         running = started_for(runs)
-        assert any(ranks in words for words in running.values())
+        assert any(last in words for words in running.values())
         assert not [words for words in running.values() if "secret-7" in words]
     finally:
         experiment.send_signal(signal.SIGKILL)
