@@ -138,6 +138,12 @@ def test_world_sizes_and_the_gap_stand_above_and_the_text_says_all():
         assert words in figure.alt
 
 
+def test_killed_before_the_first_commit_they_start_anew():
+    records = [one | {"step": 0} if one["what"] == "restored" else one for one in job() if one["what"] != "commit"]
+    assert elastic.last_commit(records) == 0 and elastic.lost(records) == [1, 2]
+    assert "go on from the start, since nothing was committed" in elastic.picture(records).axes[0].get_title(loc="left")
+
+
 @pytest.mark.parametrize("draw", [elastic.picture, elastic.lost, elastic.lasting, elastic.samples, elastic.worlds])
 def test_without_records_it_says_what_it_needs(draw):
     with pytest.raises(ValueError, match="no 'elastic' records to draw"):

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from distlab.parent import end_with_parent
 RANK = Path(__file__).with_name("horovod_elastic_rank.py")
 # Two of a host at most, so that the epoch is long enough to lose a rank in its middle.
 SLOTS = 2
+# Killed processes are gone in a moment, unless the machine is busy.
+END_SECONDS = 5.0
 # Names by which Horovod takes two hosts for this machine, and for two.
 HERE = ("localhost", "127.0.0.1")
 # horovodrun writes its whole environment into command lines, which everybody on the machine can read.
@@ -106,6 +109,14 @@ def discovery(folder: Path, hosts: dict[str, Host]) -> str:
     return text
 
 
+def _over(one: psutil.Process) -> bool:
+    """It has ended, though whoever inherited it may not have taken note yet."""
+    try:
+        return one.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def end(horovodrun: subprocess.Popen) -> None:
     """End horovodrun and all that it started on this host, at once."""
     try:
@@ -115,11 +126,12 @@ def end(horovodrun: subprocess.Popen) -> None:
     # It first, so that it starts no other in place of one that ends.
     horovodrun.kill()
     for one in below:
-        try:
+        with suppress(psutil.NoSuchProcess):
             one.kill()
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(below, timeout=5)
+    until = time.monotonic() + END_SECONDS
+    while not all(map(_over, below)) and time.monotonic() < until:
+        time.sleep(0.05)
+    horovodrun.wait()
 
 
 def last_words(log: Path) -> str:
@@ -143,10 +155,9 @@ def run_to_its_end(words: list[str], folder: Path, seconds: float) -> None:
         try:
             horovodrun.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise SystemExit(f"horovodrun did not end within {seconds:g} s; it last said: {last_words(log)}") from None
+            raise SystemExit(f"horovodrun did not end within {seconds:g} s: {last_words(log)}") from None
         finally:
             end(horovodrun)
-            horovodrun.wait()
     if horovodrun.returncode:
         raise SystemExit(f"horovodrun ended with status {horovodrun.returncode}: {last_words(log)}")
 
@@ -174,7 +185,7 @@ def main() -> None:
     parser.add_argument("--kill-step", type=int, default=11, help="the step in the middle of which it is killed")
     parser.add_argument("--commit-every", type=int, default=4, help="steps")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds by which each step is made longer")
-    parser.add_argument("--timeout", type=float, default=90, help="seconds for everything")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for everything")
     args = parser.parse_args()
     with process.alone() as me:
         hosts = two_hosts()

@@ -31,9 +31,7 @@ def last_commit(records: list[dict]) -> int:
 
 def _kept_until(records: list[dict]) -> dict[int, int]:
     """Life -> the last of its steps that counts, for each life that ended with a loss."""
-    # Who is given up goes back, too, though nobody goes on from there.
-    on = {one["life"] for one in _of(records, "resized")}
-    return {one["life"]: one["step"] for one in _of(records, "restored") if one["life"] + 1 in on}
+    return {one["life"]: one["step"] for one in _of(records, "restored")}
 
 
 def _counts(records: list[dict]) -> list[dict]:
@@ -114,7 +112,7 @@ def _steps(axes: Axes, row: int, spans: list[dict], kept: set[tuple[int, int]], 
         away = one["what"] != "step" or (one["life"], one["step"]) not in kept
         face = {"facecolor": PAPER, "edgecolor": its.colour, "hatch": "////"} if away else {"facecolor": its.colour}
         axes.add_patch(Rectangle((one["began"], row - LANE / 2), width, LANE, **{"edgecolor": PAPER} | face))
-        if one["what"] != "killed" and width > inch * DIGIT * (0.6 + len(str(one["step"]))):
+        if one["what"] != "killed" and width > inch * DIGIT * len(str(one["step"])):
             ink, paper = (INK, PAPER) if away else (its.text, None)
             lanes.number(axes, (one["began"] + width / 2, row), one["step"], ink, paper)
 
@@ -151,6 +149,11 @@ def _above(axes: Axes, found: list[tuple[float, float, int]]) -> None:
         axes.text((begin + end) / 2, 1.05, f"{begin - end:.1f} s", transform=place, **words | {"color": SOFT})
 
 
+def _whence(records: list[dict]) -> str:
+    step = last_commit(records)
+    return f"the commit of step {step}" if step else "the start, since nothing was committed"
+
+
 def _words(records: list[dict], found: list[tuple[float, float, int]]) -> str:
     said = []
     for one in _of(records, "killed"):
@@ -159,7 +162,7 @@ def _words(records: list[dict], found: list[tuple[float, float, int]]) -> str:
         said.append(f"rank {one['first_rank']} is given up with its host {one['hvd_host']}")
     if len(found) > 1:
         gap = found[1][0] - found[0][1]
-        said.append(f"the others go on {gap:.1f} s later from the commit of step {last_commit(records)}")
+        said.append(f"the others go on {gap:.1f} s later from {_whence(records)}")
         said.append(f"steps thrown away and done again: {', '.join(map(str, lost(records))) or 'none'}")
         said.append(f"world size {' then '.join(str(size) for *_, size in found)}")
     return "; ".join([*said, f"{len(lasting(records))} steps count"])
@@ -200,7 +203,7 @@ def _title(records: list[dict]) -> str:
     if not killed:
         return "Nobody is lost"
     who = f"Rank {killed[0]['first_rank']} is killed in step {killed[0]['step']}"
-    return f"{who}: the others go on from the commit of step {last_commit(records)}"
+    return f"{who}: the others go on from {_whence(records)}"
 
 
 def _handles() -> list[Line2D | Patch]:
