@@ -1,5 +1,6 @@
 """What holds for all tests: runs in a folder of their own, no silent skip in CI, a tally at the end."""
 
+import importlib.util
 import os
 import signal
 import sys
@@ -17,6 +18,18 @@ os.environ["TQDM_DISABLE"] = "1"
 # In the background of a script, or under nohup, all that tests start would be deaf to these two.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A lesson whose package is not here is left out, with the reason; in CI that is a failure."""
+    from distlab import course
+
+    for lesson in course.LESSONS:
+        lacking = [need for need in lesson.needs if importlib.util.find_spec(need) is None]
+        if lacking:
+            reason = f"{lesson.title} needs {', '.join(lacking)}: make {' '.join(lacking)}"
+            for item in (one for one in items if one.path == lesson.path):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def _left_out(reports: list[pytest.TestReport]) -> dict[tuple[str, str], int]:
