@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ import psutil
 import pytest
 from distlab.agent import seat
 from distlab.horovod_wheel import state
-from distlab.launch import ScriptError, run
+from distlab.launch import HostError, ScriptError, run
 from distlab.runs import WORKSPACE
+from running import MarkedSession
 from test_ranks import seen_by
 from test_teardown import Driver, later
 
@@ -252,6 +254,22 @@ def doors() -> set[Path]:
 def test_an_unknown_launcher():
     with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or mpirun or horovodrun"):
         run("env_report", launcher="slurm")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_host_that_cannot_be_reached_is_named_before_anything_starts(tmp_path, monkeypatch, launcher):
+    monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path))
+    monkeypatch.setenv("DISTLAB_SSH", "false")
+    with MarkedSession() as session, pytest.raises(HostError, match=r"127\.0\.0\.3 could not join"):
+        run("env_report", hosts="127.0.0.3:2", launcher=launcher, session=session, timeout=START)
+
+
+def test_a_port_that_is_taken_is_another_one(warm):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = warm("who", hosts="node1:1,node2:1", launcher="mpirun", master_port=port, timeout=START)
+    assert f"port {port} is taken on node1; using " in warm.said
+    assert f"MASTER_PORT={port} " not in result.command["node1"]
 
 
 def test_horovod_that_is_not_built_is_told_before_anything_starts(monkeypatch):

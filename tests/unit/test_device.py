@@ -137,3 +137,15 @@ def test_a_clock_waits_for_gpus_alone(monkeypatch):
     gpus = torch.device("cuda", 0), torch.device("cuda", 1)
     process.now(*gpus)
     assert waited == list(gpus)
+
+
+def test_a_horovod_with_nccl_lets_nobody_share_a_gpu():
+    from distlab.process.horovod import choose_device
+
+    own, shared = ["one", "two"], ["one", "one"]
+    assert choose_device(own, has_nccl=True, environ={}).backend == "nccl"
+    assert choose_device(shared, has_nccl=False, environ={}) == choose(shared, {})
+    found = choose_device(shared, has_nccl=True, environ={})
+    assert (found.device_type, found.backend) == ("cpu", "gloo")
+    assert found.reason == "on cpu: 2 ranks share 1 GPU, and NCCL wants one for each"
+    assert choose_device(["cpu", "cpu"], has_nccl=True, environ={}).device_type == "cpu"

@@ -18,16 +18,31 @@ MPIRUN = {
     "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
     "DISTLAB_HOST": "node2",
 }
+HOROVODRUN = {
+    "HOROVOD_RANK": "3",
+    "HOROVOD_SIZE": "4",
+    "HOROVOD_LOCAL_RANK": "1",
+    "HOROVOD_LOCAL_SIZE": "2",
+    "HOROVOD_CROSS_RANK": "1",
+    "DISTLAB_HOST": "node2",
+}
 SRUN = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1", "SLURM_NODEID": "1", "DISTLAB_HOST": "node2"}
 
 
 @pytest.mark.parametrize(
-    ("environ", "launcher", "local_size"), [(TORCHRUN, "torchrun", 2), (MPIRUN, "mpirun", 2), (SRUN, "srun", 2)]
+    ("environ", "launcher", "local_size"),
+    [(TORCHRUN, "torchrun", 2), (HOROVODRUN, "horovodrun", 2), (MPIRUN, "mpirun", 2), (SRUN, "srun", 2)],
 )
 def test_each_launcher_tells_the_same(environ, launcher, local_size):
     at = read_placement(environ)
     assert (at.rank, at.world_size, at.local_rank, at.local_world_size) == (3, 4, 1, local_size)
     assert (at.host_index, at.host, at.launcher) == (1, "node2", launcher)
+
+
+def test_on_uneven_hosts_our_agents_say_which_host_it_is():
+    uneven = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "DISTLAB_HOST_INDEX": "1"}
+    local = {"OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    assert read_placement(uneven | local).host_index == 1
 
 
 def test_torchrun_comes_first_wherever_it_was_started():

@@ -40,8 +40,9 @@ def choose_device(seats: list[str], has_nccl: bool, environ: Mapping[str, str] =
     """
     choice = choose(seats, environ)
     if choice.device_type == "cuda" and choice.backend != "nccl" and has_nccl:
-        shared = f"{len(seats)} ranks share {len(set(seats))} GPUs, and NCCL wants one for each"
-        return Choice("cpu", "gloo", f"on cpu: {shared}")
+        gpus = len(set(seats))
+        shared = f"{len(seats)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}"
+        return Choice("cpu", "gloo", f"on cpu: {shared}, and NCCL wants one for each")
     return choice
 
 
