@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import psutil
 
-MARK = "TWO_HOSTS_MARK"
+MARK = "LAB_AGENT_TEST_MARK"
 
 
 def marked(mark: str) -> dict[int, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from distlab.agent import commands, seats, torchrun
+from distlab.agent import commands, seat, seats, torchrun
 from distlab.agent.job import Job
 from distlab.agent.pulse import Pulse
 from distlab.agent.seats import LauncherLost, Seats
@@ -115,8 +115,7 @@ class Agent:
     def _die(self) -> None:
         """End now, with everything this agent started; the first thread to come here sees to it."""
         with self._dying:
-            if self._seats:
-                self._seats.close()
+            seat.close_doors(str(self._folder))
             self._sweep(keep=set())
             shutil.rmtree(self._folder, ignore_errors=True)
             os._exit(0)

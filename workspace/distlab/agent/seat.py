@@ -31,6 +31,15 @@ def door(job: str, host: str) -> str:
     return f"/tmp/distlab-{os.getuid()}-{job}-{host}"
 
 
+def close_doors(folder: str) -> None:
+    """Remove the doors that lead to an agent's folder, also when that is gone."""
+    for name in os.listdir("/tmp"):
+        path = f"/tmp/{name}"
+        if name.startswith(f"distlab-{os.getuid()}-") and os.path.islink(path):
+            if os.readlink(path).startswith(f"{folder}/"):
+                os.unlink(path)
+
+
 def own_place(table: str, environ: dict[str, str]) -> dict:
     """Rank, host and local rank, from the rank alone: launchers fill hosts in the order in which they are named.
 

@@ -24,9 +24,8 @@ AFTER_SECONDS = 3.0
 # Of all that an agent may know, a launcher needs no more. horovodrun repeats what it knows on
 # command lines that everybody on a host can read; ranks get theirs from their agent.
 LAUNCHER_VARIABLES = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "SSH_AUTH_SOCK", "LD_LIBRARY_PATH")
-# Who is searched for what is left of an agent that was killed goes by this one.
-FAMILY = "LAB_AGENT_FAMILY"
-MARKS = ("TWO_HOSTS_MARK",)
+# What is left of an agent that was killed is found by variables of this family.
+FAMILY = "LAB_AGENT_"
 
 
 class LauncherLost(TorchrunError):
@@ -48,8 +47,7 @@ class Seats:
         """Let seats in: what they need lies ready, under a name that they know."""
         job = self._job
         self._own.mkdir()
-        family = {name: os.environ[name] for name in (FAMILY, *MARKS) if name in os.environ}
-        spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env, **family}}
+        spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env}}
         spec["warm"] = not job.cold
         (self._folder / "spec.json").write_text(json.dumps(spec))
         (self._folder / "spec.json").chmod(0o600)
@@ -72,9 +70,11 @@ class Seats:
         Returns:
             Process ids of all ranks that were forked, by rank.
         """
-        for rank, asked in self._told("asks").items():
-            if rank not in self._forked:
-                self._fork(rank, asked)
+        # What is known is not looked for again: a look takes the cores on which ranks compute.
+        if len(self._forked) < self._job.nproc:
+            for rank, asked in self._told("asks").items():
+                if rank not in self._forked:
+                    self._fork(rank, asked)
         for rank, one in self._forked.items():
             file = self._own / f"rank{rank}.ended"
             if one.exitcode is not None and not file.exists():
@@ -115,7 +115,7 @@ class Seats:
 
 
 def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
-    known = {name: os.environ[name] for name in (*LAUNCHER_VARIABLES, FAMILY, *MARKS) if name in os.environ}
+    known = {name: value for name, value in os.environ.items() if name in LAUNCHER_VARIABLES or name.startswith(FAMILY)}
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     if job.env.get("DISTLAB_SSH"):
         # Open MPI and Horovod both call `ssh`, and so find this one.

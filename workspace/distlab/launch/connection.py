@@ -13,6 +13,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from distlab.agent.seat import close_doors
 from distlab.agent.wire import receive, send
 from distlab.hosts import Host
 from distlab.runs import WORKSPACE
@@ -91,7 +92,10 @@ class Connection:
 
     def _clear_up(self) -> None:
         """What an agent on this machine would have done had it not been killed."""
-        if self.host.kind == "ssh" or self._folder is None or not Path(self._folder).exists():
+        if self.host.kind == "ssh" or self._folder is None:
+            return
+        close_doors(self._folder)
+        if not Path(self._folder).exists():
             return
         import psutil
 
