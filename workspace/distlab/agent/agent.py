@@ -26,7 +26,7 @@ from distlab.agent.seats import LauncherLost, Seats
 from distlab.agent.tail import Tail
 from distlab.agent.torchrun import TorchrunError
 from distlab.agent.wire import receive, send
-from distlab.hosts.interface import socket_variables
+from distlab.hosts.interface import launcher_variables, leading_to, socket_variables
 from distlab.parent import end_with_parent
 
 STOP_SECONDS = 2.0
@@ -217,6 +217,9 @@ class Agent:
         job.env |= {"DISTLAB_RECORDS": str(records), "DISTLAB_RUN_DIR": job.run_dir}
         if job.peers is not None:
             job.env = {**socket_variables(job.peers, os.environ), **job.env}
+            interface = job.env.get("GLOO_SOCKET_IFNAME") or leading_to(job.peers)
+            if job.launcher in commands.LAUNCHERS and interface:
+                job.env = {**launcher_variables(interface), **job.env}
         tail = Tail(logs, job.nproc, lambda local, stream, text: self._line(job, local, stream, text))
         pulse = Pulse(records, job.nproc, lambda: self._say(event="failing", id=job.id))
         self._stacks, self._pulse, self._job = {}, pulse, job

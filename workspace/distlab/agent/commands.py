@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distlab.agent.job import Job, script_words
-from distlab.hosts.interface import leading_to
+from distlab.hosts.interface import leading_to, network_of
 
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
 # To a launcher simulated hosts are one machine: node1 and node2 are names that only we know.
@@ -35,6 +35,8 @@ def _mca(**settings: str) -> list[str]:
 
 def _command(job: Job, program: Sequence[str], bin: str, handed: Sequence[str]) -> list[str]:
     interface = LOOPBACK if job.peers is None else leading_to(job.peers)
+    # By its addresses: on another host the same network may have another name.
+    network = LOOPBACK if job.peers is None else interface and network_of(interface)
     ranks = str(sum(slots for _, slots in job.table))
     # Over ssh Open MPI is on nobody's path.
     prefix = ["--prefix", sys.prefix] if bin and job.peers else []
@@ -42,13 +44,13 @@ def _command(job: Job, program: Sequence[str], bin: str, handed: Sequence[str]) 
     settings = _mca(**SETTINGS, **({} if job.peers else {"plm": "isolated"}))
     if job.launcher == "mpirun":
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        network = _mca(btl_tcp_if_include=interface, oob_tcp_if_include=interface) if interface else []
-        placed = ["-bind-to", "none", "-map-by", "slot", *prefix, *settings, *network]
+        meet = _mca(btl_tcp_if_include=network, oob_tcp_if_include=network) if network else []
+        placed = ["-bind-to", "none", "-map-by", "slot", *prefix, *settings, *meet]
         exported = [word for name in handed for word in ("-x", name)]
         return [f"{bin}mpirun", "-n", ranks, "-H", hosts(job), *root, *placed, *exported, *program]
-    network = ["--network-interfaces", interface] if interface else []
+    meet = ["--network-interfaces", interface] if interface else []
     waiting = ["--start-timeout", str(max(1, int(job.join_seconds))), "--disable-cache"]
-    placed = ["-np", ranks, "-H", hosts(job), *network, *waiting]
+    placed = ["-np", ranks, "-H", hosts(job), *meet, *waiting]
     if job.launcher == "horovodrun":
         return [f"{bin}horovodrun", "--gloo", *placed, *program]
     return [f"{bin}horovodrun", "--mpi", *placed, f"--mpi-args={shlex.join([*prefix, *settings])}", *program]

@@ -17,6 +17,7 @@ import horovod.torch as hvd
 import torch
 from torch import nn
 
+from distlab.hosts.interface import leading_to
 from distlab.parent import end_with_parent
 
 FEATURES, CLASSES = 16, 4
@@ -70,6 +71,13 @@ def batches(sampler: hvd.elastic.ElasticSampler, size: int) -> Iterator[list[int
         yield left[at : at + size]
 
 
+def meet_the_others() -> None:
+    """Use this host's own interface: horovodrun gives all hosts the name that it has on the first."""
+    interface = leading_to([os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]])
+    if interface and interface != "lo":
+        os.environ["HOROVOD_GLOO_IFACE"] = interface
+
+
 def digest(model: nn.Module) -> str:
     """A short name of the weights: equal for equal bits."""
     held = b"".join(one.detach().numpy().tobytes() for one in model.parameters())
@@ -114,6 +122,7 @@ def main() -> None:
     # On another host nobody else would end a rank whose launcher is gone.
     signal.alarm(args.deadline)
     end_with_parent()
+    meet_the_others()
     hvd.init()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 32), nn.Tanh(), nn.Linear(32, CLASSES))

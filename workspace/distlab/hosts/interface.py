@@ -4,6 +4,7 @@ Left alone, gloo and NCCL take the address that a host's own name has, and on ma
 is 127.0.1.1, where no other host can reach it.
 """
 
+import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -31,6 +32,14 @@ def interface_of(address: str) -> str | None:
     return interface_of("127.0.0.1") if address.startswith("127.") and address != "127.0.0.1" else None
 
 
+def network_of(name: str) -> str | None:
+    """The IPv4 network of an interface, such as 172.18.0.0/16; None when it has no address."""
+    for one in psutil.net_if_addrs().get(name, []):
+        if one.family == socket.AF_INET and one.netmask:
+            return str(ipaddress.ip_network(f"{one.address}/{one.netmask}", strict=False))
+    return None
+
+
 def leading_to(peers: Iterable[str]) -> str | None:
     """The interface that leads to the other hosts, or to this host itself when there are none.
 
@@ -42,6 +51,14 @@ def leading_to(peers: Iterable[str]) -> str | None:
         if name:
             return name
     return None
+
+
+def launcher_variables(interface: str) -> dict[str, str]:
+    """Variables that make a rank of horovodrun or mpirun meet the others over this host's own interface.
+
+    Launchers give all hosts the name that it has on the first.
+    """
+    return {"HOROVOD_GLOO_IFACE": interface, "OMPI_MCA_btl_tcp_if_include": interface}
 
 
 def socket_variables(peers: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
