@@ -71,11 +71,13 @@ def main() -> None:
             case = Case(*words, replicas=REPLICAS, inside=inside)
             optimizer = AdamW(case.model.parameters())
             case.step(optimizer)
-            # What is still on its way must not be counted.
+            # A socket counts what has left it, and a rank may be done while its last bytes wait there:
+            # they have left when all ranks have what they were to get.
             dist.barrier()
             before = tcp_bytes_sent()
             with Counted(case.model) as messages:
                 case.step(optimizer)
+            dist.barrier()
             after = tcp_bytes_sent()
             seconds = []
             for _ in range(args.rounds):
