@@ -4,7 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 
 import pytest
 from by_hand import LAUNCHED, start
@@ -113,6 +115,37 @@ def test_the_master_port_is_taken(rank):
         status, _, err = rank(0, 2, MASTER_PORT=taken).end()
     assert status == 1
     assert f"rank 0 on node0 cannot listen on port {taken}: Address already in use" in last_line(err)
+    assert "Set MASTER_PORT to another number on every rank" in last_line(err)
+
+
+def silent(one: socket.socket) -> None:
+    time.sleep(20)
+
+
+def hangs_up(one: socket.socket) -> None:
+    one.close()
+
+
+def speaks_http(one: socket.socket) -> None:
+    one.recv(100)
+    one.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 8)
+    one.close()
+
+
+@pytest.mark.parametrize("answer", [silent, hangs_up, speaks_http], ids=lambda one: one.__name__)
+def test_something_else_listens_on_the_master_port(rank, answer):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=[other.accept()[0]], daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        taken, started = other.getsockname()[1], time.monotonic()
+        status, _, err = rank(1, 2, MASTER_PORT=taken, DISTLAB_JOIN_TIMEOUT=3).end(40)
+    assert status == 1 and time.monotonic() - started < 15
+    assert f"rank 1 on node1 does not find the ranks' store at 127.0.0.1:{taken}: is something else there" in err
     assert "Set MASTER_PORT to another number on every rank" in last_line(err)
 
 

@@ -88,20 +88,20 @@ def test_torchrun_is_killed(warm):
 def test_a_port_that_is_taken_at_the_last_moment_is_given_up(warm, monkeypatch):
     # The package's name for it is the function, so the module has to be asked for.
     module = importlib.import_module("distlab.launch.run")
-    find, asked = module._find_port, []
+    find, asked = module._find_rendezvous, []
     with socket.socket() as holder:
         holder.bind(("0.0.0.0", 0))
         holder.listen()
         taken = holder.getsockname()[1]
 
         def find_too_late(*arguments: object) -> tuple:
-            port = find(*arguments)
-            asked.append(port)
-            return (port[0], taken) if len(asked) == 1 else port
+            meeting = find(*arguments)
+            asked.append(meeting)
+            return meeting._replace(port=taken) if len(asked) == 1 else meeting
 
-        monkeypatch.setattr(module, "_find_port", find_too_late)
+        monkeypatch.setattr(module, "_find_rendezvous", find_too_late)
         result = warm("who", hosts="node1:1,node2:1", cold=True, master_port=taken)
-    assert f"port {taken} is taken on node1; using {asked[0][1]}" in warm.said
+    assert f"port {taken} is taken on node1; using {asked[0].port}" in warm.said
     assert f"port {taken} was taken in the meantime; trying another" in warm.said
     assert len(asked) == 2 and result.ok
     assert all(one["sum"] == 3 for one in seen_by(result))

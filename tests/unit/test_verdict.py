@@ -64,6 +64,7 @@ def test_a_lost_peer_is_never_the_cause_while_there_is_another():
         ("DistBackendError", "NCCL error: unhandled system error", True),
         ("DistNetworkError", "anything", True),
         ("TimeoutError", "rank 0 on node1: rank 2 of 4 did not join within 60 s. Is each started", True),
+        ("RuntimeError", "rank 1 on node1 does not find the ranks' store at node1:29500: is something", True),
         # The same words about a connection of the script's own.
         ("ConnectionRefusedError", "Connection refused", False),
         ("BrokenPipeError", "[Errno 32] Broken pipe", False),

@@ -4,6 +4,7 @@ import inspect
 import logging
 import multiprocessing
 import os
+import random
 import re
 import signal
 import socket
@@ -16,6 +17,23 @@ from pathlib import Path
 from distlab.agent.job import Job, flags
 from distlab.agent.pace import pause
 
+# Where the kernel says which ports it gives to those who ask for any (ip(7)): its lowest and its highest.
+GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# Where a rendezvous is opened instead, below them as a rule.
+OWN_PORTS, TRIES = range(20000, 30000), 20
+
+
+def own_ports() -> range:
+    """Ports that the system gives to nobody who asks for any, so that they are as free in a moment as they are now.
+
+    A launcher opens some of any number before rank 0 opens the rendezvous.
+    """
+    try:
+        given = int(GIVEN.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return range(0)
+    return range(OWN_PORTS.start, min(OWN_PORTS.stop, given))
+
 
 def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
     """A listening socket on `address`, at the wanted port if that is free, else at another.
@@ -23,8 +41,8 @@ def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
     Returns:
         The socket, and whether the wanted port was taken.
     """
-    taken = False
-    for port in [wanted, 0] if wanted else [0]:
+    taken, own = False, own_ports()
+    for port in [*([wanted] if wanted else []), *random.sample(own, min(TRIES, len(own))), 0]:
         server = socket.socket()
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -34,7 +52,7 @@ def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
             server.close()
             if port == 0:
                 raise
-            taken = True
+            taken = taken or port == wanted
             continue
         return server, taken
     raise AssertionError("unreachable: port 0 either binds or raises")

@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import linecache
+import math
 import os
 import sys
 import threading
@@ -13,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+import torch
+
 from distlab import report
-from distlab.process import Placement
+from distlab.process import Placement, read_placement
 
 # The end of one rank is soon the end of all, and none may pull others down before they told.
 # Ranks fail at one line within moments; stand-still is counted from when each began.
@@ -42,6 +45,17 @@ class Attempt:
         self.me, self.file, self.seconds = me, file, seconds
         self.doing: dict = {}
         self._module: ModuleType | None = None
+
+    @classmethod
+    def asked_for(cls, patience: float = math.inf) -> "Attempt":
+        """The attempt that this rank was started for, as its command line says it: PROBE FILE SECONDS.
+
+        Args:
+            patience: the most seconds that a stand-still may take.
+        """
+        # Ranks of a check are small and many: more threads would only fight.
+        torch.set_num_threads(1)
+        return cls(read_placement(), sys.argv[1], min(float(sys.argv[2]), patience))
 
     @contextmanager
     def watched(self):

@@ -14,7 +14,7 @@ PEER_LOST = re.compile(
 )
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 NEVER_MET = "connectFullMesh"
-NEVER_CAME = re.compile(r"did not join within|found nobody on")
+NEVER_CAME = re.compile(r"did not join within|found nobody on|does not find the ranks' store")
 GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "HorovodInternalError"}
 
 

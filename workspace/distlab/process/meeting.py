@@ -4,7 +4,9 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 
@@ -22,13 +24,6 @@ def join_seconds() -> float:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def free_port() -> int:
-    """A TCP port that is free on this machine at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 def _reach(address: str, port: int, me: Placement, until: float) -> None:
@@ -56,11 +51,43 @@ def _reach(address: str, port: int, me: Placement, until: float) -> None:
         time.sleep(0.2)
 
 
+def _ask(address: str, port: int, serves: bool, seconds: float) -> dist.Store:
+    """The store at this address, served here or not.
+
+    Raises:
+        TimeoutError: nobody answered as a store does.
+        RuntimeError, DistError: torch's, when the address is taken or the connection fails.
+    """
+    answer: Future = Future()
+    limit = timedelta(seconds=seconds)
+
+    def ask() -> None:
+        try:
+            answer.set_result(dist.TCPStore(address, port, None, serves, timeout=limit, wait_for_workers=False))
+        except Exception as error:
+            answer.set_exception(error)
+
+    # The store's own deadline does not hold against one who lets it connect and then says nothing.
+    threading.Thread(target=ask, daemon=True).start()
+    return answer.result(seconds)
+
+
+def _require_free(port: int, me: Placement) -> None:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise RuntimeError(
+                f"rank 0 on {me.host} cannot listen on port {port}: {error.strerror}. "
+                "Set MASTER_PORT to another number on every rank"
+            ) from None
+
+
 def open_store(me: Placement) -> dist.Store:
     """The key-value store that all ranks of this job share, at MASTER_ADDR:MASTER_PORT.
 
     Raises:
-        RuntimeError: the address does not resolve, or the port is taken.
+        RuntimeError: the address does not resolve, the port is taken, or who listens there is no store.
         TimeoutError: rank 0 did not show up in time.
     """
     seconds = join_seconds()
@@ -78,19 +105,15 @@ def open_store(me: Placement) -> dist.Store:
     if not serves:
         _reach(address, int(port), me, time.monotonic() + seconds)
     try:
-        store = dist.TCPStore(
-            address, int(port), None, is_master=serves, timeout=timedelta(seconds=seconds), wait_for_workers=False
-        )
-    except (dist.DistError, RuntimeError):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", int(port)))
-            except OSError as error:
-                raise RuntimeError(
-                    f"rank 0 on {me.host} cannot listen on port {port}: {error.strerror}. "
-                    "Set MASTER_PORT to another number on every rank"
-                ) from None
-        raise
+        store = _ask(address, int(port), serves, seconds)
+    except (dist.DistError, RuntimeError, TimeoutError) as error:
+        if serves and not isinstance(error, TimeoutError):
+            _require_free(int(port), me)
+            raise
+        raise RuntimeError(
+            f"rank {me.rank} on {me.host} does not find the ranks' store at {address}:{port}: "
+            "is something else there, or has rank 0 ended? Set MASTER_PORT to another number on every rank"
+        ) from None
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"distlab/{attempt}", store)
 

@@ -9,7 +9,6 @@ import copy
 import functools
 import itertools
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from torch.utils.data import TensorDataset
 
 from distlab import report
 from distlab.checks.probe import Attempt
-from distlab.process import Placement, read_placement, run_folder
+from distlab.process import Placement, run_folder
 
 SAMPLES, BATCH_SIZE, LR, MOMENTUM = 40, 8, 0.1, 0.9
 # Three channels: with one, both layouts would be the same. Small: not every CPU computes in float16.
@@ -353,10 +352,8 @@ def compared(watches: dict[str, Watch], truth: Float32) -> dict:
 
 def main() -> None:
     """PROBE FILE SECONDS"""
-    me = read_placement()
-    # What is computed here is tiny: more threads would only fight.
-    torch.set_num_threads(1)
-    observe(me, Attempt(me, sys.argv[1], float(sys.argv[2])))
+    attempt = Attempt.asked_for()
+    observe(attempt.me, attempt)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ are on the CPU; the device `meta`, whose tensors have a shape and no numbers, sh
 """
 
 import copy
-import sys
 import threading
 import time
 import traceback
@@ -17,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from distlab import report
 from distlab.checks.probe import Attempt, place_in
-from distlab.process import Placement, read_placement
+from distlab.process import Placement
 
 CPU, META = torch.device("cpu"), torch.device("meta")
 DEVICES, FEATURES, CLASSES, LR = 4, 6, 3, 0.1
@@ -259,11 +258,9 @@ class Probe:
 
 def main() -> None:
     """PROBE FILE SECONDS"""
-    me = read_placement()
-    torch.set_num_threads(1)
+    attempt = Attempt.asked_for()
     torch.manual_seed(0)
-    attempt = Attempt(me, sys.argv[1], float(sys.argv[2]))
-    probe = Probe(me, attempt)
+    probe = Probe(attempt.me, attempt)
     with attempt.watched():
         attempt.load()
         # All of them first, so that one that is missing is said before any is tried.

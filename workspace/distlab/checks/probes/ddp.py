@@ -6,7 +6,6 @@ twin: one process that takes the batches of all ranks as one.
 
 import copy
 import functools
-import sys
 
 import torch
 import torch.distributed as dist
@@ -19,7 +18,7 @@ from distlab.checks.probe import Attempt
 from distlab.checks.probes import devices
 from distlab.checks.probes.replica import Batches, Net, apart, as_number, samples, train_alone, trained, weights
 from distlab.checks.probes.saving import Saves, saved
-from distlab.process import Placement, read_placement, run_folder
+from distlab.process import Placement, run_folder
 from distlab.process.meeting import gather_cards, open_store
 
 PER_RANK, BATCH_SIZE, EPOCHS, LR = 16, 6, 3, 0.1
@@ -103,10 +102,8 @@ def observe(me: Placement, attempt: Attempt) -> None:
 
 def main() -> None:
     """PROBE FILE SECONDS"""
-    me = read_placement()
-    # Ranks of a check are small and many: more threads would only fight.
-    torch.set_num_threads(1)
-    observe(me, Attempt(me, sys.argv[1], float(sys.argv[2])))
+    attempt = Attempt.asked_for()
+    observe(attempt.me, attempt)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import sys
 from collections.abc import Callable
 
 import torch
@@ -26,7 +25,7 @@ from distlab import report
 from distlab.checks.probe import Attempt
 from distlab.checks.staging import must_not_begin, split_fault
 from distlab.insight.orders import BACKWARD, FORWARD, INPUT, WEIGHTS
-from distlab.process import Rank, read_placement
+from distlab.process import Rank
 from distlab.process.meeting import open_store
 
 BATCH_SIZE, BATCHES, ROUNDS, LR = 32, 2, 2, 0.2
@@ -338,14 +337,13 @@ def _is_number(one: object) -> bool:
 
 def main() -> None:
     """PROBE FILE SECONDS"""
-    at = read_placement()
-    # What is computed here is tiny: more threads would only fight.
-    torch.set_num_threads(1)
+    attempt = Attempt.asked_for(PATIENCE)
+    at = attempt.me
     store = open_store(at)
     # Not process.group(), which would print: only the attendee's file has something to say.
     dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=at.rank, world_size=at.world_size)
     me = Rank(**vars(at), device=torch.device("cpu"), backend="gloo", reason="a check runs on the CPU")
-    observe(me, Attempt(me, sys.argv[1], min(float(sys.argv[2]), PATIENCE)), store)
+    observe(me, attempt, store)
     # Whoever leaves early would be blamed if another fails.
     end = dist.PrefixStore("end/", store)
     end.set(str(me.rank), "")

@@ -7,7 +7,6 @@ often, and whether one went astray. All of them are whole and exact.
 
 import math
 import os
-import sys
 from collections import Counter
 from unittest import mock
 
@@ -18,7 +17,7 @@ from torch import Tensor
 from distlab import report
 from distlab.checks.probe import Attempt
 from distlab.checks.probes.messages import Wire
-from distlab.process import Placement, read_placement
+from distlab.process import Placement
 from distlab.process.meeting import open_store
 
 # Sums of so many ranks are still exact in float64.
@@ -196,10 +195,8 @@ def observe(me: Placement, attempt: Attempt) -> None:
 
 def main() -> None:
     """PROBE FILE SECONDS"""
-    me = read_placement()
-    # Ranks of a check are small and many: more threads would only fight.
-    torch.set_num_threads(1)
-    observe(me, Attempt(me, sys.argv[1], min(float(sys.argv[2]), PATIENCE)))
+    attempt = Attempt.asked_for(PATIENCE)
+    observe(attempt.me, attempt)
 
 
 if __name__ == "__main__":
