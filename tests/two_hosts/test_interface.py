@@ -10,7 +10,7 @@ import namespaces
 import needs
 import pytest
 import sshd
-from distlab.hosts.interface import interface_of, leading_to, socket_variables, source_address
+from distlab.hosts.interface import interface_of, leading_to, network_of, socket_variables, source_address
 from running import SCRIPTS, marked_environment
 
 pytestmark = pytest.mark.timeout(120)
@@ -77,6 +77,11 @@ def test_the_interface_of_an_address():
     assert interface_of("203.0.113.7") is None
     assert source_address("no.such.host.invalid") is None
     assert source_address("two..dots") is None
+
+
+def test_the_network_of_an_interface():
+    assert network_of("lo") == "127.0.0.0/8"
+    assert network_of("no-such-interface") is None
 
 
 def test_the_first_peer_that_can_be_reached_decides():
