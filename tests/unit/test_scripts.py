@@ -244,6 +244,32 @@ def test_the_drill_by_hand(root, tmp_path):
     assert "rank 1 of" not in ended[1][1]
 
 
+THEN_NAME_ITS_THREADS = """
+import atexit, gc, os, runpy, sys
+
+gc.disable()  # else it may run by chance
+
+def name_threads():
+    print("at the end:", *(open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")))
+
+atexit.register(name_threads)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_no_thread_of_gloo_is_left_when_python_ends(root, tmp_path):
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(start_ranks.free_port())}
+    command = [sys.executable, "-c", THEN_NAME_ITS_THREADS, DRILL]
+    words = ("--data", "digits", "--steps", "1")
+    started = [start([*command, rank, rank, *words], tmp_path, DISTLAB_DATA=str(root), **where) for rank in (0, 1)]
+    for status, output, errors in map(finish, started):
+        assert status == 0, errors
+        threads = output.partition("at the end:")[2]
+        assert "python" in threads
+        assert "gloo" not in threads, "a rank with such a thread can abort at its end"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,5 +1,8 @@
 """A rank's life: joins the others, computes, leaves."""
 
+import atexit
+import gc
+import multiprocessing
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +11,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+# Its functions take the group that is there when it is imported as their default and so keep it
+# for ever; DistributedDataParallel imports it. Now there is none.
+import torch.distributed.nn
 
 from distlab.process import ending
 from distlab.process.device import choose, place, seat, spread
@@ -73,6 +80,19 @@ def note(error: BaseException) -> None:
         ending.left(error.code)
     elif isinstance(error, Exception):
         ending.raised(error)
+
+
+def _end_group_before_python() -> None:
+    """Let the group go when the script's functions have returned, and with it gloo's threads.
+
+    Under load such a thread may still hold a tensor of the last message. If Python ends
+    meanwhile, the thread aborts the whole rank (pytorch/pytorch#190489). The threads end with the
+    last who knows the group, often a DistributedDataParallel that only the collector frees.
+    """
+    # A forked rank ends by os._exit, which waits for no thread.
+    if multiprocessing.parent_process() is None:
+        atexit.unregister(gc.collect)
+        atexit.register(gc.collect)
 
 
 def settle(me: Rank, folder: str) -> None:
@@ -150,6 +170,7 @@ def group() -> Iterator[Rank]:
         # Nobody tears the group down while another rank still needs it.
         dist.barrier()
         ending.completed()
+        _end_group_before_python()
     except BaseException as error:
         note(error)
         raise
