@@ -38,4 +38,10 @@ PATCHES = (
         "gloo_context.InitializeForProcessSet(global_gloo_context,",
         "gloo_context.Enable();\n  gloo_context.InitializeForProcessSet(global_gloo_context,",
     ),
+    # It also never heard of the interface, and used the address that a host's own name has to itself.
+    Patch(
+        "horovod/common/gloo/gloo_context.cc",
+        "assert(global_context.IsEnabled());",
+        "assert(global_context.IsEnabled());\n  gloo_iface_ = global_context.gloo_iface_;",
+    ),
 )
