@@ -15,18 +15,19 @@ from running import SCRIPTS, marked_environment
 
 pytestmark = pytest.mark.timeout(120)
 
+# Runs a script on both hosts once for each set of options, and prints what the ranks said or why it failed.
 DRIVER = """
 import json, sys
 from distlab import RunFailed, run
 from distlab.launch import Session
+script, arguments, asked = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 with Session() as session:
-    def who(**more):
+    def said(options):
         try:
-            result = run(sys.argv[1], hosts="node1:1,node2:2", session=session, quiet=True, timeout=60, **more)
-            return [json.loads(text) for _, text in sorted(result.output) if text.startswith("{")]
+            return sorted(text for _, text in run(script, *arguments, session=session, quiet=True, **options).output)
         except RunFailed as failure:
             return str(failure)
-    print(json.dumps([who(), who(), who(env={"GLOO_SOCKET_IFNAME": "lo", "DISTLAB_COLLECTIVE_TIMEOUT": "10"})]))
+    print(json.dumps([said(options) for options in asked]))
 """
 
 
@@ -47,16 +48,31 @@ def two_networks(tmp_path):
             holder.wait()
 
 
-def test_two_networks(two_networks, mark, tmp_path):
+@pytest.fixture
+def from_node1(two_networks, mark, tmp_path):
+    """Runs a script once for each set of options of `run`, started on node1."""
     environ = marked_environment(mark) | {
         "DISTLAB_TRANSPORT": "ssh",
         "DISTLAB_SSH": sshd.client_words(tmp_path, 22),
     }
-    command = [*namespaces.enter(two_networks["node1"]), sys.executable, "-c", DRIVER, str(SCRIPTS / "who.py")]
-    driver = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100)
-    assert driver.returncode == 0, driver.stderr
-    first, second, misled = json.loads(driver.stdout)
-    for seen in (first, second):
+
+    def run(script: str, arguments: list[str], *asked: dict) -> list[list[str] | str]:
+        command = [*namespaces.enter(two_networks["node1"]), sys.executable, "-c", DRIVER]
+        words = [str(SCRIPTS / script), json.dumps(arguments), json.dumps(asked)]
+        driver = subprocess.run([*command, *words], env=environ, capture_output=True, text=True, timeout=100)
+        assert driver.returncode == 0, driver.stderr
+        return json.loads(driver.stdout)
+
+    yield run
+    leftovers.assert_nothing_left(mark, 5.0)
+
+
+def test_two_networks(from_node1):
+    plain = {"hosts": "node1:1,node2:2", "timeout": 60}
+    wrong = plain | {"env": {"GLOO_SOCKET_IFNAME": "lo", "DISTLAB_COLLECTIVE_TIMEOUT": "10"}}
+    first, second, misled = from_node1("who.py", [], plain, plain, wrong)
+    for lines in (first, second):
+        seen = sorted((json.loads(line) for line in lines if line.startswith("{")), key=lambda one: one["rank"])
         assert [(one["host"], one["rank"], one["local_rank"]) for one in seen] == [
             ("node1", 0, 0),
             ("node2", 1, 0),
@@ -67,7 +83,20 @@ def test_two_networks(two_networks, mark, tmp_path):
     # What a person sets stands; and with loopback, as without any of this, they do not meet.
     assert isinstance(misled, str)
     assert "cannot connect to the other ranks: do their hosts meet on the interface in GLOO_SOCKET_IFNAME?" in misled
-    leftovers.assert_nothing_left(mark, 5.0)
+
+
+def test_horovod_over_two_networks(from_node1):
+    needs.horovod()
+    asked = [
+        {"hosts": "node1:1,node2:1", "launcher": launcher, "timeout": 40}
+        for launcher in ("mpirun", "horovodrun", "horovodrun-mpi")
+    ]
+    for options, lines in zip(asked, from_node1("add_with_horovod.py", ["all", "0"], *asked), strict=True):
+        backend = "gloo" if options["launcher"] == "horovodrun" else "mpi"
+        assert [line for line in lines if line.startswith("sum")] == [
+            f"sum [3.0, 3.0, 3.0] node1 0 {backend}",
+            f"sum [3.0, 3.0, 3.0] node2 0 {backend}",
+        ], f"{options['launcher']}: {lines}"
 
 
 def test_the_interface_of_an_address():

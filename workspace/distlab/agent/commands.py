@@ -26,7 +26,11 @@ def hosts(job: Job) -> str:
     """The hosts as a launcher takes them: `node1:2,node2:2`."""
     if job.peers is None:
         return f"{HERE}:{sum(slots for _, slots in job.table)}"
-    return ",".join(f"{name}:{slots}" for name, slots in job.table)
+    (first, slots), *others = job.table
+    # Debian's installer makes a host's own name 127.0.1.1 there, and Horovod goes to it over ssh.
+    if job.launcher != "mpirun" and leading_to([first]) == LOOPBACK:
+        first = HERE
+    return ",".join(f"{name}:{slots}" for name, slots in [(first, slots), *others])
 
 
 def _mca(**settings: str) -> list[str]:
