@@ -4,18 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import leftovers
 import namespaces
 import needs
 import pytest
 import sshd
+from distlab.experiments import horovod_elastic
 from distlab.hosts.interface import interface_of, leading_to, network_of, socket_variables, source_address
 from running import SCRIPTS, marked_environment
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(200)
 
-# Runs a script on both hosts once for each set of options, and prints what the ranks said or why it failed.
+# Runs a script once for each set of options; prints what ranks said and recorded, or why it failed.
 DRIVER = """
 import json, sys
 from distlab import RunFailed, run
@@ -24,7 +26,8 @@ script, arguments, asked = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.
 with Session() as session:
     def said(options):
         try:
-            return sorted(text for _, text in run(script, *arguments, session=session, quiet=True, **options).output)
+            result = run(script, *arguments, session=session, quiet=True, **options)
+            return {"lines": sorted(text for _, text in result.output), "records": result.metrics}
         except RunFailed as failure:
             return str(failure)
     print(json.dumps([said(options) for options in asked]))
@@ -56,10 +59,10 @@ def from_node1(two_networks, mark, tmp_path):
         "DISTLAB_SSH": sshd.client_words(tmp_path, 22),
     }
 
-    def run(script: str, arguments: list[str], *asked: dict) -> list[list[str] | str]:
+    def run(script: Path, arguments: list[str], *asked: dict) -> list[dict | str]:
         command = [*namespaces.enter(two_networks["node1"]), sys.executable, "-c", DRIVER]
-        words = [str(SCRIPTS / script), json.dumps(arguments), json.dumps(asked)]
-        driver = subprocess.run([*command, *words], env=environ, capture_output=True, text=True, timeout=100)
+        words = [str(script), json.dumps(arguments), json.dumps(asked)]
+        driver = subprocess.run([*command, *words], env=environ, capture_output=True, text=True, timeout=150)
         assert driver.returncode == 0, driver.stderr
         return json.loads(driver.stdout)
 
@@ -70,9 +73,11 @@ def from_node1(two_networks, mark, tmp_path):
 def test_two_networks(from_node1):
     plain = {"hosts": "node1:1,node2:2", "timeout": 60}
     wrong = plain | {"env": {"GLOO_SOCKET_IFNAME": "lo", "DISTLAB_COLLECTIVE_TIMEOUT": "10"}}
-    first, second, misled = from_node1("who.py", [], plain, plain, wrong)
-    for lines in (first, second):
-        seen = sorted((json.loads(line) for line in lines if line.startswith("{")), key=lambda one: one["rank"])
+    first, second, misled = from_node1(SCRIPTS / "who.py", [], plain, plain, wrong)
+    for found in (first, second):
+        seen = sorted(
+            (json.loads(line) for line in found["lines"] if line.startswith("{")), key=lambda one: one["rank"]
+        )
         assert [(one["host"], one["rank"], one["local_rank"]) for one in seen] == [
             ("node1", 0, 0),
             ("node2", 1, 0),
@@ -91,12 +96,25 @@ def test_horovod_over_two_networks(from_node1):
         {"hosts": "node1:1,node2:1", "launcher": launcher, "timeout": 40}
         for launcher in ("mpirun", "horovodrun", "horovodrun-mpi")
     ]
-    for options, lines in zip(asked, from_node1("add_with_horovod.py", ["all", "0"], *asked), strict=True):
+    found = from_node1(SCRIPTS / "add_with_horovod.py", ["all", "0"], *asked)
+    for options, one in zip(asked, found, strict=True):
         backend = "gloo" if options["launcher"] == "horovodrun" else "mpi"
-        assert [line for line in lines if line.startswith("sum")] == [
+        assert isinstance(one, dict), one
+        assert [line for line in one["lines"] if line.startswith("sum")] == [
             f"sum [3.0, 3.0, 3.0] node1 0 {backend}",
             f"sum [3.0, 3.0, 3.0] node2 0 {backend}",
-        ], f"{options['launcher']}: {lines}"
+        ]
+
+
+def test_elastic_training_over_two_networks(from_node1):
+    needs.horovod()
+    asked = {"hosts": "node1:1", "timeout": 90, "env": {"DISTLAB_HOSTS": "node1:1,node2:2"}}
+    (found,) = from_node1(Path(horovod_elastic.__file__), [], asked)
+    assert isinstance(found, dict), found
+    what = [(one["what"], one["hvd_host"]) for one in found["records"] if one["event"] == "elastic"]
+    assert sorted(host for how, host in what if how == "started") == ["node1", "node2", "node2"]
+    assert [host for how, host in what if how == "killed"] == ["node2"]
+    assert [host for how, host in what if how == "ended"] == ["node1"]
 
 
 def test_the_interface_of_an_address():

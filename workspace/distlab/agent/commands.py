@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from distlab.agent.job import Job, script_words
-from distlab.hosts.interface import leading_to, network_of
+from distlab.hosts.interface import horovods_name, leading_to, network_of
 
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
 # To a launcher simulated hosts are one machine: node1 and node2 are names that only we know.
@@ -27,9 +27,7 @@ def hosts(job: Job) -> str:
     if job.peers is None:
         return f"{HERE}:{sum(slots for _, slots in job.table)}"
     (first, slots), *others = job.table
-    # Debian's installer makes a host's own name 127.0.1.1 there, and Horovod goes to it over ssh.
-    if job.launcher != "mpirun" and leading_to([first]) == LOOPBACK:
-        first = HERE
+    first = first if job.launcher == "mpirun" else horovods_name(first)
     return ",".join(f"{name}:{slots}" for name, slots in [(first, slots), *others])
 
 

@@ -3,8 +3,6 @@
 import json
 import multiprocessing
 import os
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +18,7 @@ from distlab.agent import commands, seat
 from distlab.agent.job import Job
 from distlab.agent.pace import pause
 from distlab.agent.torchrun import TorchrunError
+from distlab.hosts.ssh import put_ssh
 
 # How long ranks may outlive their launcher; they end with it.
 AFTER_SECONDS = 3.0
@@ -120,13 +119,7 @@ def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
     known = {name: value for name, value in os.environ.items() if name in LAUNCHER_VARIABLES or name.startswith(FAMILY)}
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     if job.env.get("DISTLAB_SSH"):
-        # Open MPI and Horovod both call `ssh`, and so find this one; by its path it does not find itself.
-        program, *options = shlex.split(job.env["DISTLAB_SSH"])
-        own = folder / "bin" / "ssh"
-        own.parent.mkdir()
-        own.write_text(f'#!/bin/sh\nexec {shlex.join([shutil.which(program) or program, *options])} "$@"\n')
-        own.chmod(0o700)
-        path.insert(0, str(own.parent))
+        path.insert(0, str(put_ssh(folder, job.env["DISTLAB_SSH"])))
     return {**known, "PATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
 
 

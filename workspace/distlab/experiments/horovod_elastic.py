@@ -26,7 +26,8 @@ import psutil
 
 from distlab import process, report
 from distlab.hosts import Host, find
-from distlab.hosts.interface import leading_to
+from distlab.hosts.interface import horovods_name, leading_to
+from distlab.hosts.ssh import put_ssh
 from distlab.parent import end_with_parent
 
 RANK = Path(__file__).with_name("horovod_elastic_rank.py")
@@ -57,8 +58,9 @@ def two_hosts() -> dict[str, Host]:
     found = find().hosts
     if len(found) < 2:
         raise SystemExit(f"elastic training needs two hosts, and there is only {found[0].name}: set DISTLAB_HOSTS")
-    names = HERE if found[0].kind == "simulated" else [one.name for one in found]
-    return dict(zip(names, found[:2], strict=False))
+    here, there = found[:2]
+    names = HERE if here.kind == "simulated" else (horovods_name(here.name), there.name)
+    return dict(zip(names, (here, there), strict=True))
 
 
 def interface(hosts: dict[str, Host]) -> str | None:
@@ -149,9 +151,12 @@ def run_to_its_end(words: list[str], folder: Path, seconds: float) -> None:
     # Killed, it takes its ranks along: those who watch over them see its end of a pipe close.
     with_parent = partial(end_with_parent, signal.SIGKILL, os.getpid())
     log = folder / "horovodrun.log"
+    environ = small_environment()
+    if environ.get("DISTLAB_SSH"):
+        environ["PATH"] = os.pathsep.join([str(put_ssh(folder, environ["DISTLAB_SSH"])), environ["PATH"]])
     with log.open("w") as said:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
-        horovodrun = subprocess.Popen(words, cwd=folder, env=small_environment(), preexec_fn=with_parent, **pipes)
+        horovodrun = subprocess.Popen(words, cwd=folder, env=environ, preexec_fn=with_parent, **pipes)
         try:
             horovodrun.wait(seconds)
         except subprocess.TimeoutExpired:

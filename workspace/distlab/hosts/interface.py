@@ -53,6 +53,15 @@ def leading_to(peers: Iterable[str]) -> str | None:
     return None
 
 
+def horovods_name(host: str) -> str:
+    """What Horovod should call the host that this runs on.
+
+    Debian's installer makes a host's own name 127.0.1.1 there. Horovod finds that address at no
+    interface, takes the host for another and goes there over ssh.
+    """
+    return "localhost" if leading_to([host]) == leading_to([]) else host
+
+
 def launcher_variables(interface: str) -> dict[str, str]:
     """Variables that make a rank of horovodrun or mpirun meet the others over this host's own interface.
 
