@@ -115,10 +115,12 @@ class Agent:
     def _die(self) -> None:
         """End now, with everything this agent started; the first thread to come here sees to it."""
         with self._dying:
-            seat.close_doors(str(self._folder))
-            self._sweep(keep=set())
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os._exit(0)
+            try:
+                seat.close_doors(str(self._folder))
+                self._sweep(keep=set())
+                shutil.rmtree(self._folder, ignore_errors=True)
+            finally:
+                os._exit(0)
 
     def _kill(self, keep: set[int]) -> list[psutil.Process]:
         # Ranks that came over ssh are nobody's children here.

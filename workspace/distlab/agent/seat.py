@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 NO_SEAT = 3
 LOOK_SECONDS = 0.02
@@ -34,10 +35,11 @@ def door(job: str, host: str) -> str:
 def close_doors(folder: str) -> None:
     """Remove the doors that lead to an agent's folder, also when that is gone."""
     for name in os.listdir("/tmp"):
-        path = f"/tmp/{name}"
-        if name.startswith(f"distlab-{os.getuid()}-") and os.path.islink(path):
-            if os.readlink(path).startswith(f"{folder}/"):
-                os.unlink(path)
+        if name.startswith(f"distlab-{os.getuid()}-"):
+            # Another agent may close its own at the same moment.
+            with suppress(OSError):
+                if os.readlink(f"/tmp/{name}").startswith(f"{folder}/"):
+                    os.unlink(f"/tmp/{name}")
 
 
 def own_place(table: str, environ: dict[str, str]) -> dict:
