@@ -55,3 +55,22 @@ def test_an_agent_ends_also_when_its_end_fails(tmp_path):
     environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(WORKSPACE)}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_agent_that_ends_starts_no_helper_again(tmp_path):
+    code = (
+        "from multiprocessing import resource_tracker\n"
+        "from distlab.agent.agent import Agent\n"
+        "def sweep(keep):\n"
+        "    try:\n"
+        "        resource_tracker.ensure_running()\n"
+        "    except OSError as error:\n"
+        "        print(error, flush=True)\n"
+        "agent = Agent()\n"
+        "agent._sweep = sweep\n"
+        "agent._die()\n"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(WORKSPACE)}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
+    # An agent's stdout is for messages alone.
+    assert (done.returncode, done.stderr) == (0, "this agent ends\n")

@@ -6,6 +6,7 @@ reads from. When that closes, for whatever reason, everything it started is gone
 """
 
 import json
+import multiprocessing.util
 import os
 import queue
 import shutil
@@ -47,6 +48,10 @@ def _adopt_orphans() -> None:
 def _launcher_ends_with_us() -> None:
     # SIGTERM, not SIGKILL: it then stops its ranks, which live in sessions of their own or on other hosts.
     end_with_parent(signal.SIGTERM)
+
+
+def _start_nothing_more(*_: object) -> int:
+    raise OSError("this agent ends")
 
 
 class Agent:
@@ -116,6 +121,8 @@ class Agent:
         """End now, with everything this agent started; the first thread to come here sees to it."""
         with self._dying:
             try:
+                # In the other thread multiprocessing would start its helpers again as they are killed.
+                multiprocessing.util.spawnv_passfds = _start_nothing_more
                 seat.close_doors(str(self._folder))
                 self._sweep(keep=set())
                 shutil.rmtree(self._folder, ignore_errors=True)
