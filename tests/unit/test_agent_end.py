@@ -10,6 +10,12 @@ from distlab.agent import seat
 from distlab.runs import WORKSPACE
 
 
+def end_an_agent(code: str, folder: Path) -> subprocess.CompletedProcess:
+    """A process of its own, since an agent's end is the process's."""
+    environ = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(WORKSPACE)}
+    return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
+
+
 def test_doors_that_others_close_meanwhile(tmp_path):
     mine, other = (Path(seat.door(f"test{os.getpid()}{name}", "node1")) for name in "ab")
     over = threading.Event()
@@ -52,8 +58,7 @@ def test_an_agent_ends_also_when_its_end_fails(tmp_path):
         "except ZeroDivisionError:\n"
         "    raise SystemExit('it lives on')\n"
     )
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(WORKSPACE)}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
+    done = end_an_agent(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -70,7 +75,6 @@ def test_an_agent_that_ends_starts_no_helper_again(tmp_path):
         "agent._sweep = sweep\n"
         "agent._die()\n"
     )
-    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(WORKSPACE)}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60)
+    done = end_an_agent(code, tmp_path)
     # An agent's stdout is for messages alone.
     assert (done.returncode, done.stderr) == (0, "this agent ends\n")
