@@ -3,15 +3,14 @@
 import importlib.util
 import os
 import signal
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-LESSONS = Path(__file__).parent / "lessons"
-sys.path.insert(0, str(LESSONS))
+# Fixtures of hosts that stay warm, for tests of lessons and of hosts alike.
+from fixtures import fresh, mark, notebook, temporary, warm, warm_session  # noqa: F401
 
 os.environ["DISTLAB_RUNS"] = tempfile.mkdtemp(prefix="distlab-test-runs-")
 os.environ["TQDM_DISABLE"] = "1"
@@ -24,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A lesson whose package is not here is left out, with the reason; in CI that is a failure."""
     from distlab import course
 
-    for lesson in course.LESSONS:
+    for lesson in course.lessons():
         lacking = [need for need in lesson.needs if importlib.util.find_spec(need) is None]
         if lacking:
             reason = f"{lesson.title} needs {', '.join(lacking)}: make {' '.join(lacking)}"

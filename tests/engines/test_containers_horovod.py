@@ -86,7 +86,7 @@ def left_on(project, node: str) -> list[str]:
 
 
 def test_a_node_loses_a_rank_and_the_other_goes_on(project):
-    result = project.train("node1", script="horovod_elastic", hosts="node1:1")
+    result = project.train("node1", script="horovod/elastic", hosts="node1:1")
     assert result["ok"], result["error"]
     story = [one for own in result["metrics"].values() for one in own if one["event"] == "elastic"]
     assert {one["hvd_host"] for one in story if one["what"] == "killed"} == {"node2"}
