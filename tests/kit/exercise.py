@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from distlab.checks import CheckResult, Requirement
-from distlab.checks.checking import folder_of
-from distlab.checks.engine import Job, judge
+from distlab.checks.checking import requirements_of
+from distlab.checks.engine import Observed
 from distlab.runs import WORKSPACE
 
 
@@ -61,8 +61,9 @@ def assert_named(result: CheckResult, requirement: str, phrase: str, may_be_open
     assert said.endswith(f"{one_line(result.mistakes[0][1:])}."), said
 
 
-def broken_when(exercise: str, solved: CheckResult, alter: Callable[[Job], None]) -> list[Requirement]:
+def broken_when(exercise: str, solved: CheckResult, alter: Callable[[Observed], None]) -> list[Requirement]:
     """The requirements that break when what the ranks reported of the solution is altered."""
-    job = Job(copy.deepcopy(solved.run), trouble=None)
-    alter(job)
-    return [one for one in judge(folder_of(exercise) / "requirements.py", job) if one.state == "broken"]
+    observed = Observed(copy.deepcopy(solved.run), trouble=None)
+    alter(observed)
+    judged = requirements_of(exercise).judge(observed)
+    return [requirement for requirement in judged if requirement.state == "broken"]

@@ -20,6 +20,7 @@ class Lesson:
         shortest: the shortest course that it is in, in hours.
         needs: packages beyond torch.
         exercise: the exercise that ends it, as `check` takes it.
+        exercise_hosts, exercise_launcher: where and how a check runs it.
     """
 
     file: str
@@ -29,6 +30,8 @@ class Lesson:
     teaches: str
     needs: tuple[str, ...] = ()
     exercise: str | None = None
+    exercise_hosts: str = "node1:2,node2:2"
+    exercise_launcher: str = "torchrun"
 
     @property
     def path(self) -> Path:

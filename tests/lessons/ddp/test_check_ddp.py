@@ -10,7 +10,7 @@ from collections.abc import Callable
 import exercise
 import pytest
 from distlab.checks import CheckResult, check, names
-from distlab.checks.engine import Job, judge
+from distlab.checks.engine import Observed, Requirements
 from distlab.course import CourseError
 from distlab.hosts import HostsError
 from exercise import assert_named, assert_says, broken_when, line_of, one_line, states
@@ -149,78 +149,78 @@ def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path, capsys):
     assert "Your file printed:\n  node1:0 | steps 3\n  node1:1 | steps 3\n  node2:2 | steps 3\n" in said
 
 
-def trained(job: Job, rank: int) -> dict:
-    return job.result.last("trained")[rank]
+def trained(observed: Observed, rank: int) -> dict:
+    return observed.result.last("trained")[rank]
 
 
-def compared(job: Job) -> dict:
-    return job.result.last("compared")[0]
+def compared(observed: Observed) -> dict:
+    return observed.result.last("compared")[0]
 
 
-def wrongly_seated(job: Job) -> None:
+def wrongly_seated(observed: Observed) -> None:
     """As `rank % gpus` gives it: right on hosts of two ranks each, wrong when a host has one."""
-    choices = job.result.last("device")[0]["choices"]
+    choices = observed.result.last("device")[0]["choices"]
     choice = next(one for one in choices if one["seat"] == [1, 0])
     choice["device"] = "cuda:1"
 
 
-def late_epoch(job: Job) -> None:
+def late_epoch(observed: Observed) -> None:
     """As set_epoch(epoch) at the end of an epoch does."""
     for rank in range(4):
-        batches = trained(job, rank)["batches"]
+        batches = trained(observed, rank)["batches"]
         batches[3:6] = batches[0:3]
 
 
-def file_order(job: Job) -> None:
+def file_order(observed: Observed) -> None:
     for rank in range(4):
         share = list(range(rank, 64, 4))
-        trained(job, rank)["batches"][:] = [share[0:6], share[6:12], share[12:]] * 3
+        trained(observed, rank)["batches"][:] = [share[0:6], share[6:12], share[12:]] * 3
 
 
-def own_seeds(job: Job) -> None:
+def own_seeds(observed: Observed) -> None:
     """Two samples of rank 1 change places with two that rank 3 has, and rank 3 keeps its own."""
-    trained(job, 1)["batches"][0][:2] = trained(job, 3)["batches"][0][:2]
+    trained(observed, 1)["batches"][0][:2] = trained(observed, 3)["batches"][0][:2]
 
 
-def one_batch_again(job: Job) -> None:
+def one_batch_again(observed: Observed) -> None:
     for rank in range(4):
-        batches = trained(job, rank)["batches"]
+        batches = trained(observed, rank)["batches"]
         batches[1] = batches[2] = batches[0]
 
 
-def all_returned(value_of) -> Callable[[Job], None]:
-    def alter(job: Job) -> None:
+def all_returned(value_of) -> Callable[[Observed], None]:
+    def alter(observed: Observed) -> None:
         for rank in range(4):
-            record = trained(job, rank)
+            record = trained(observed, rank)
             record["returned"] = value_of(rank, record["returned"])
 
     return alter
 
 
-def no_loss(job: Job) -> None:
-    trained(job, 2).update(returned=None, returned_type="NoneType")
+def no_loss(observed: Observed) -> None:
+    trained(observed, 2).update(returned=None, returned_type="NoneType")
 
 
-def first_of_each_host_saves(job: Job) -> None:
-    trained(job, 2)["saves"] = 1
+def first_of_each_host_saves(observed: Observed) -> None:
+    trained(observed, 2)["saves"] = 1
 
 
-def nobody_saves(job: Job) -> None:
-    trained(job, 0)["saves"] = 0
-    compared(job)["checkpoint"] = {"fault": "absent"}
+def nobody_saves(observed: Observed) -> None:
+    trained(observed, 0)["saves"] = 0
+    compared(observed)["checkpoint"] = {"fault": "absent"}
 
 
-def saved_early(job: Job) -> None:
-    compared(job)["checkpoint"] = {"apart": 0.25}
+def saved_early(observed: Observed) -> None:
+    compared(observed)["checkpoint"] = {"apart": 0.25}
 
 
-def diverged(job: Job) -> None:
-    compared(job)["to_twin"] = None
+def diverged(observed: Observed) -> None:
+    compared(observed)["to_twin"] = None
 
 
-def group_of_a_host(job: Job) -> None:
+def group_of_a_host(observed: Observed) -> None:
     for rank in range(4):
-        trained(job, rank)["group"] = 2
+        trained(observed, rank)["group"] = 2
 
 
 ALTERED = {
@@ -401,20 +401,17 @@ def test_one_rank_is_not_enough():
         check("ddp", hosts="node1:1")
 
 
-def test_kernel_stays_light():
-    code = "import sys; from distlab.checks import check; import {more}; assert {heavy!r} not in sys.modules"
-    for heavy, more in (("pytest", "distlab"), ("torch", "distlab.lessons.ddp.check.requirements")):
-        subprocess.run([sys.executable, "-c", code.format(heavy=heavy, more=more)], check=True, timeout=60)
+@pytest.mark.parametrize("exercise", names())
+def test_requirements_load_neither_torch_nor_pytest(exercise):
+    code = "import sys, distlab, time; from distlab.checks.checking import requirements_of; requirements_of({exercise!r})"
+    heavy = "assert not {'torch', 'matplotlib', 'pytest'} & set(sys.modules), sorted(sys.modules)"
+    subprocess.run([sys.executable, "-c", f"{code.format(exercise=exercise)}; {heavy}"], check=True, timeout=60)
 
 
-def test_nothing_outside_reaches_the_engine(tmp_path, monkeypatch, solved):
-    """A hostile folder: pytest settings, a conftest and plugins that would each break a run; and no file is left."""
+def test_a_check_leaves_nothing_behind(tmp_path, monkeypatch, solved):
+    """No file in the attendee's folder, nothing in the process."""
     edited(tmp_path)
-    (tmp_path / "conftest.py").write_text("raise SystemExit('conftest was read')\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTEST_ADDOPTS", "--no-such-option")
-    monkeypatch.setenv("PYTEST_PLUGINS", "no_such_plugin")
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     before, path = dict(os.environ), list(sys.path)
     assert check("ddp", file="mine.py").ok
@@ -423,8 +420,12 @@ def test_nothing_outside_reaches_the_engine(tmp_path, monkeypatch, solved):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
 
 
-def test_fault_of_a_requirement_is_no_mistake_of_the_attendee(tmp_path, solved):
-    judges = tmp_path / "judges.py"
-    judges.write_text("def test_typo(job):\n    assert job.reslut\n")
-    with pytest.raises(RuntimeError, match="judges: a requirement failed by its own fault"):
-        judge(judges, Job(solved.run, None))
+def test_fault_of_a_requirement_is_no_mistake_of_the_attendee(solved):
+    own = Requirements()
+
+    @own.add()
+    def typo(observed):
+        return observed.reslut
+
+    with pytest.raises(RuntimeError, match=r"typo in .*: a requirement failed by its own fault, AttributeError: "):
+        own.judge(Observed(solved.run, None))

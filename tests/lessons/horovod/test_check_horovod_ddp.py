@@ -7,7 +7,7 @@ import exercise
 import needs
 import pytest
 from distlab.checks import CheckResult, check
-from distlab.checks.engine import Job
+from distlab.checks.engine import Observed
 from distlab.launch import ScriptError
 from exercise import assert_named, assert_says, broken_when, line_of, states
 
@@ -146,16 +146,16 @@ def test_planted_mistake_is_named_first(mistake, tmp_path):
 
 
 def each_trained(change) -> object:
-    def alter(job: Job) -> None:
+    def alter(observed: Observed) -> None:
         for rank in range(4):
-            change(rank, job.result.last("trained")[rank])
+            change(rank, observed.result.last("trained")[rank])
 
     return alter
 
 
 def compared(**more) -> object:
-    def alter(job: Job) -> None:
-        job.result.last("compared")[0].update(more)
+    def alter(observed: Observed) -> None:
+        observed.result.last("compared")[0].update(more)
 
     return alter
 
@@ -169,7 +169,7 @@ ALTERED = {
     "sums in place of averages": (compared(to_twin=0.3), "trains", "averages, it does not add up"),
     "diverged": (compared(to_twin=None), "trains", "without limit"),
     "first of each host saves": (
-        lambda job: job.result.last("trained")[2].update(saves=1),
+        lambda job: observed.result.last("trained")[2].update(saves=1),
         "saves",
         "every host has a local rank 0",
     ),

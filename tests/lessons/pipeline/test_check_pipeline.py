@@ -7,7 +7,7 @@ import time
 import exercise
 import pytest
 from distlab.checks import CheckResult, check
-from distlab.checks.engine import Job
+from distlab.checks.engine import Observed
 from distlab.launch import run
 from distlab.lessons.pipeline.check.staging import best_cost, split_fault
 from distlab.runs import WORKSPACE
@@ -269,77 +269,77 @@ def test_planted_mistake_is_named_first(mistake, tmp_path):
     assert_named(check("pipeline", file=edited(tmp_path, *edits)), requirement, phrase, may_be_open)
 
 
-def of(job: Job, event: str, rank: int) -> dict:
-    return job.result.last(event)[rank]
+def of(observed: Observed, event: str, rank: int) -> dict:
+    return observed.result.last(event)[rank]
 
 
-def targets_to_every_stage(job: Job) -> None:
+def targets_to_every_stage(observed: Observed) -> None:
     for rank in range(4):
-        of(job, "step", rank)["targets"] = True
+        of(observed, "step", rank)["targets"] = True
 
 
-def no_targets(job: Job) -> None:
-    of(job, "step", 3)["targets"] = False
+def no_targets(observed: Observed) -> None:
+    of(observed, "step", 3)["targets"] = False
 
 
-def input_from_the_last_rank(job: Job) -> None:
-    of(job, "step", 0)["inputs"], of(job, "step", 3)["inputs"] = False, True
+def input_from_the_last_rank(observed: Observed) -> None:
+    of(observed, "step", 0)["inputs"], of(observed, "step", 3)["inputs"] = False, True
 
 
-def no_loss_function(job: Job) -> None:
+def no_loss_function(observed: Observed) -> None:
     for rank in range(3):
-        of(job, "step", rank)["loss"] = False
+        of(observed, "step", rank)["loss"] = False
 
 
-def other_number_of_stages(job: Job) -> None:
-    of(job, "step", 1)["stages"][0]["count"] = 8
+def other_number_of_stages(observed: Observed) -> None:
+    of(observed, "step", 1)["stages"][0]["count"] = 8
 
 
-def layers_out_of_order(job: Job) -> None:
-    first, second = (of(job, "step", rank)["stages"][0] for rank in (1, 2))
+def layers_out_of_order(observed: Observed) -> None:
+    first, second = (of(observed, "step", rank)["stages"][0] for rank in (1, 2))
     first["layers"], second["layers"] = second["layers"], first["layers"]
 
 
-def another_schedule_on_one_rank(job: Job) -> None:
-    of(job, "step", 2)["schedule"] = "ScheduleGPipe"
+def another_schedule_on_one_rank(observed: Observed) -> None:
+    of(observed, "step", 2)["schedule"] = "ScheduleGPipe"
 
 
 def first_update(times: float):
-    def alter(job: Job) -> None:
+    def alter(observed: Observed) -> None:
         for rank in range(4):
-            of(job, "trained", rank).update(times=times, straight=True, off=[0.1] * 4)
+            of(observed, "trained", rank).update(times=times, straight=True, off=[0.1] * 4)
 
     alter.__name__ = f"first_update_{times:g}_times"
     return alter
 
 
-def diverged(job: Job) -> None:
-    of(job, "trained", 2).update(times=None, straight=False, moved=None, piled=None, off=[None] * 4)
+def diverged(observed: Observed) -> None:
+    of(observed, "trained", 2).update(times=None, straight=False, moved=None, piled=None, off=[None] * 4)
 
 
-def wrong_from_the_third_step(job: Job) -> None:
-    of(job, "trained", 1).update(off=[0.0, 0.0, 0.02, 0.03], piled=0.5)
+def wrong_from_the_third_step(observed: Observed) -> None:
+    of(observed, "trained", 1).update(off=[0.0, 0.0, 0.02, 0.03], piled=0.5)
 
 
-def one_step_less(job: Job) -> None:
+def one_step_less(observed: Observed) -> None:
     for rank in range(4):
-        of(job, "trained", rank)["steps"] = 3
+        of(observed, "trained", rank)["steps"] = 3
 
 
-def part_of_a_stage_updated(job: Job) -> None:
-    of(job, "trained", 3)["optimizer"].update(holds=2, own=2)
+def part_of_a_stage_updated(observed: Observed) -> None:
+    of(observed, "trained", 3)["optimizer"].update(holds=2, own=2)
 
 
-def targets_edited(job: Job) -> None:
-    of(job, "trained", 3)["changed"] = [{"batch": 1, "what": "y", "before": 4.0, "now": 1.0}]
+def targets_edited(observed: Observed) -> None:
+    of(observed, "trained", 3)["changed"] = [{"batch": 1, "what": "y", "before": 4.0, "now": 1.0}]
 
 
-def nothing_returned(job: Job) -> None:
-    of(job, "trained", 3).update(returned=None, returned_type="NoneType")
+def nothing_returned(observed: Observed) -> None:
+    of(observed, "trained", 3).update(returned=None, returned_type="NoneType")
 
 
-def last_loss_alone(job: Job) -> None:
-    of(job, "trained", 3)["returned"] = of(job, "trained", 3)["returned"][-1:]
+def last_loss_alone(observed: Observed) -> None:
+    of(observed, "trained", 3)["returned"] = of(observed, "trained", 3)["returned"][-1:]
 
 
 ALTERED = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import exercise
 import pytest
 from distlab.checks import CheckResult, check
-from distlab.checks.engine import Job
+from distlab.checks.engine import Observed
 from distlab.launch import run
 from distlab.runs import WORKSPACE
 from exercise import assert_named, assert_says, broken_when, line_of, one_line, states
@@ -322,21 +322,21 @@ def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path):
     assert one_line(str(result)).endswith("Then: TODO 7.")
 
 
-def no_number(job: Job) -> None:
-    job.result.last("trained")[0]["first"].update(returned=None, returned_type="NoneType")
+def no_number(observed: Observed) -> None:
+    observed.result.last("trained")[0]["first"].update(returned=None, returned_type="NoneType")
 
 
-def never_called(job: Job) -> None:
-    job.result.last("trained")[0]["resumed"]["steps"] = []
+def never_called(observed: Observed) -> None:
+    observed.result.last("trained")[0]["resumed"]["steps"] = []
 
 
-def no_backward(job: Job) -> None:
-    for step in job.result.last("trained")[0]["first"]["steps"]:
+def no_backward(observed: Observed) -> None:
+    for step in observed.result.last("trained")[0]["first"]["steps"]:
         step["vanished"] = None
 
 
-def unclear(job: Job) -> None:
-    job.result.last("trained")[0]["resumed"]["steps"][1].update(norm=3.0, off=4.0)
+def unclear(observed: Observed) -> None:
+    observed.result.last("trained")[0]["resumed"]["steps"][1].update(norm=3.0, off=4.0)
 
 
 ALTERED = {

@@ -9,5 +9,6 @@ LESSON = Lesson(
     shortest=8,
     teaches="the same training with another library",
     exercise="horovod_ddp",
+    exercise_launcher="horovodrun",
     needs=("horovod",),
 )
