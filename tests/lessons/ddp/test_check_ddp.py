@@ -13,17 +13,13 @@ from distlab.checks import CheckResult, check, names
 from distlab.checks.engine import Observed, Requirements
 from distlab.course import CourseError
 from distlab.hosts import HostsError
-from exercise import assert_named, assert_says, broken_when, line_of, one_line, states
+from distlab.lessons.ddp.check.mistakes import LEAVE, LOOP, REDUCE, SAMPLER
+from exercise import assert_says, broken_when, line_of, one_line, states
 
 edited = functools.partial(exercise.edited, "ddp")
 REQUIREMENTS = ["runs", "joins", "device", "sampler", "wrap", "epochs", "loss", "saves", "leaves"]
 
-SAMPLER = "DistributedSampler(dataset)"
-LOOP = "    for epoch in range(epochs):\n        sampler.set_epoch(epoch)\n"
 STEP = "            total, count = total + loss.item() * len(x), count + len(x)\n"
-SAVE = "    if rank == 0:\n        torch.save(model.state_dict(), checkpoint)\n"
-REDUCE = "    dist.all_reduce(sums)\n"
-LEAVE = "    dist.destroy_process_group()\n"
 
 
 @pytest.fixture(scope="module")
@@ -62,80 +58,6 @@ def test_starter_is_told_where_to_start(capsys):
         "The 4 ranks never met and each trained a model of its own: "
         "start with TODO 1, dist.init_process_group() at the top of train. Then: TODO 2 and TODO 7."
     )
-
-
-MISTAKES = {
-    "sampler missing": (
-        [("sampler=sampler)", "shuffle=True)")],
-        "sampler",
-        "rank 0 and rank 1 both saw all 64 samples in epoch 0: the loader has no DistributedSampler",
-    ),
-    "set_epoch missing": (
-        [("        sampler.set_epoch(epoch)\n", "")],
-        "epochs",
-        "rank 0 saw the same 16 samples in the same order in epochs 0 and 1: sampler.set_epoch(epoch) is missing",
-    ),
-    "model not wrapped": (
-        [("DistributedDataParallel(model)", "model")],
-        "wrap",
-        "after 9 steps the weights of rank 0 and rank 1 differ by up to *: "
-        "the model is not wrapped in DistributedDataParallel",
-    ),
-    "device from rank": (
-        [('torch.device("cuda", local_rank)', 'torch.device("cuda", rank)')],
-        "device",
-        "on a host with 2 GPUs rank 2, whose local rank is 0, chose cuda:2, but cuda:0 is its own: "
-        "a host counts its GPUs from 0, so choose by local_rank, not by rank",
-    ),
-    "every rank saves": (
-        [(SAVE, SAVE.replace("    if rank == 0:\n    ", ""))],
-        "saves",
-        "every rank wrote the checkpoint, 4 at the same time: save only if rank == 0",
-    ),
-    "loss not reduced": (
-        [(REDUCE, "")],
-        "loss",
-        "rank 0 returned a loss of *, the mean over its own samples, but over all ranks the mean is *: "
-        "add up loss and count with dist.all_reduce",
-    ),
-    "group not destroyed": (
-        [(LEAVE, "")],
-        "leaves",
-        "ranks 0, 1, 2 and 3 left the process group open: it is not destroyed at the end of train",
-    ),
-    # The same seven in other clothes, and what people do on the way.
-    "set_epoch before the loop": (
-        [(LOOP, "    sampler.set_epoch(0)\n    for _ in range(epochs):\n")],
-        "epochs",
-        "in the same order in epochs 0 and 1: sampler.set_epoch(epoch) is missing at the start of each epoch",
-    ),
-    "sampler by local rank": (
-        [(SAMPLER, "DistributedSampler(dataset, rank=local_rank)")],
-        "sampler",
-        "rank 0 and rank 2 saw the same 16 samples in epoch 0: DistributedSampler needs the global rank",
-    ),
-    "bare model trained": (
-        [("wrapped(x)", "model(x)")],
-        "wrap",
-        "differ by up to *: the model was wrapped, but batches do not go through the wrapped one",
-    ),
-    "gradients pile up": (
-        [("            optimizer.zero_grad()\n", "")],
-        "wrap",
-        "after 9 steps the weights differ by up to * from those of one process that took the same batches",
-    ),
-    "wrapper saved": (
-        [("model.state_dict()", "wrapped.state_dict()")],
-        "saves",
-        "every key in the checkpoint begins with module., so a plain model cannot load it",
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_planted_mistake_is_named_first(mistake, tmp_path):
-    edits, requirement, phrase = MISTAKES[mistake]
-    assert_named(check("ddp", file=edited(tmp_path, *edits)), requirement, phrase, may_be_open={"epochs"})
 
 
 def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path, capsys):
@@ -306,47 +228,6 @@ def test_file_that_python_cannot_read(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("ddp: mine.py\n  ✘ Python can read it\n\nmine.py, line ")
 
 
-BROKEN_OFF = {
-    "function renamed": (
-        [("def train(", "def training("), ("loss = train(", "loss = training(")],
-        "mine.py has no function train(dataset, model, epochs, batch_size, lr, checkpoint)",
-        None,
-    ),
-    "argument renamed": (
-        [("batch_size: int, lr: float", "batch: int, lr: float"), ("(dataset, batch_size,", "(dataset, batch,")],
-        "mine.py has train(dataset, model, epochs, batch, lr, checkpoint), "
-        "which cannot be called as train(dataset, model, epochs, batch_size, lr, checkpoint)",
-        None,
-    ),
-    "group not joined": (
-        [("    dist.init_process_group()\n", "")],
-        "ValueError: Default process group has not been initialized, *dist.init_process_group()",
-        "sampler = DistributedSampler",
-    ),
-    "one rank raises": (
-        [(REDUCE, f"    if rank == 2:\n        count = count / 0\n{REDUCE}")],
-        "rank 2 on node2: ZeroDivisionError: division by zero",
-        "count = count / 0",
-    ),
-    "still to write": (
-        [(REDUCE, "    raise NotImplementedError\n")],
-        "raise NotImplementedError is still to be replaced by your code",
-        "raise NotImplementedError",
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", BROKEN_OFF)
-def test_file_that_does_not_run_to_its_end(fault, tmp_path):
-    edits, phrase, code = BROKEN_OFF[fault]
-    file = edited(tmp_path, *edits)
-    result = check("ddp", file=file)
-    assert states(result)["runs"] == "broken"
-    assert_says(result.mistakes[0], phrase)
-    if code:
-        assert f"mine.py, line {line_of(file, code)}" in result.mistakes[0]
-
-
 def test_ranks_that_leave_others_behind(tmp_path):
     """Only rank 0 reduces; the others end and close their connections."""
     file = edited(tmp_path, (REDUCE, "    if rank == 0:\n        dist.all_reduce(sums)\n"))
@@ -403,7 +284,9 @@ def test_one_rank_is_not_enough():
 
 @pytest.mark.parametrize("exercise", names())
 def test_requirements_load_neither_torch_nor_pytest(exercise):
-    code = "import sys, distlab, time; from distlab.checks.checking import requirements_of; requirements_of({exercise!r})"
+    code = (
+        "import sys, distlab, time; from distlab.checks.checking import requirements_of; requirements_of({exercise!r})"
+    )
     heavy = "assert not {'torch', 'matplotlib', 'pytest'} & set(sys.modules), sorted(sys.modules)"
     subprocess.run([sys.executable, "-c", f"{code.format(exercise=exercise)}; {heavy}"], check=True, timeout=60)
 
