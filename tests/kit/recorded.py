@@ -55,17 +55,21 @@ def save(path: Path, records: list[dict]) -> None:
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def stamp(name: str, planted: Mistake) -> str:
-    """What changes when a recording no longer belongs to the code."""
+def stamp(name: str, planted: Mistake, package: Path = PACKAGE) -> str:
+    """What changes when a recording no longer belongs to the code.
+
+    Args:
+        package: where the package distlab is.
+    """
     parts = [exercise.solution(name), *(part for edit in planted.edits for part in edit), str(planted.seconds)]
     lesson = course.folders()[lesson_of(name)]
-    parts += [lesson.exercise_hosts, lesson.exercise_launcher, *_code(PACKAGE / "lessons" / lesson_of(name))]
+    parts += [lesson.exercise_hosts, lesson.exercise_launcher, *_code(package, lesson_of(name))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 @cache
-def _code(lesson: Path) -> tuple[str, ...]:
-    return tuple(without_words(path.read_text()) for path in in_ranks(lesson / "check" / "probe.py"))
+def _code(package: Path, lesson: str) -> tuple[str, ...]:
+    return tuple(without_words(path.read_text()) for path in in_ranks(package, lesson))
 
 
 def without_words(source: str) -> str:
@@ -83,25 +87,26 @@ def without_words(source: str) -> str:
     return ast.dump(tree)
 
 
-def in_ranks(probe: Path) -> list[Path]:
-    """A probe and all files of checks and lessons that it imports, directly or not."""
+def in_ranks(package: Path, lesson: str) -> list[Path]:
+    """A lesson's probe and all files of checks and lessons that it imports, directly or not."""
+    probe = package / "lessons" / lesson / "check" / "probe.py"
     found, todo = {probe}, [probe]
     while todo:
-        for path in _imports(todo.pop()):
+        for path in _imports(package, todo.pop()):
             if path not in found:
                 found.add(path)
                 todo.append(path)
     return sorted(found)
 
 
-def _imports(path: Path) -> list[Path]:
+def _imports(package: Path, path: Path) -> list[Path]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-    own = [PACKAGE.parent.joinpath(*name.split(".")).with_suffix(".py") for name in names if name.startswith(OWN_ROOMS)]
+    own = [package.parent.joinpath(*name.split(".")).with_suffix(".py") for name in names if name.startswith(OWN_ROOMS)]
     return [file for file in own if file.exists()]
 
 

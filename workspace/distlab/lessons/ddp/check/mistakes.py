@@ -97,6 +97,7 @@ MISTAKES = (
         [("def train(", "def training("), ("loss = train(", "loss = training(")],
         "runs",
         "mine.py has no function train(dataset, model, epochs, batch_size, lr, checkpoint)",
+        may_be_open=("device",),
     ),
     Mistake(
         "argument renamed",
@@ -104,6 +105,7 @@ MISTAKES = (
         "runs",
         "mine.py has train(dataset, model, epochs, batch, lr, checkpoint), "
         "which cannot be called as train(dataset, model, epochs, batch_size, lr, checkpoint)",
+        may_be_open=("device",),
     ),
     Mistake(
         "group not joined",
