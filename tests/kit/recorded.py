@@ -111,14 +111,14 @@ def _imports(package: Path, path: Path) -> list[Path]:
 
 
 def pack(name: str, planted: Mistake, run: RunResult) -> dict:
-    """A run as a recording: nothing in it tells on which machine or when it was made."""
+    """A run as a recording: what is judged of it, and nothing that tells on which machine or when it was made."""
     began = min((record["time"] for record in run.metrics), default=0.0)
     metrics = [record | {"time": round(record["time"] - began, 3)} for record in run.metrics]
     # Of an error only the first line is judged; the others are a traceback with paths.
     error = run.error and run.error.strip().partition("\n")[0]
     ends = [asdict(end) | {"log": ""} for end in run.ranks]
     what = {"launcher": run.launcher, "ok": run.ok, "hosts": run.hosts, "ranks": ends, "metrics": metrics}
-    return {"mistake": planted.name, "stamp": stamp(name, planted), **what, "error": error, "output": run.output}
+    return {"mistake": planted.name, "stamp": stamp(name, planted), **what, "error": error}
 
 
 def unpack(record: dict) -> RunResult:
@@ -136,7 +136,6 @@ def unpack(record: dict) -> RunResult:
         command={},
         metrics=record["metrics"],
         error=record["error"],
-        output=[tuple(line) for line in record["output"]],
     )
 
 

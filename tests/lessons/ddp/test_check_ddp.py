@@ -2,7 +2,6 @@
 
 import functools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from collections.abc import Callable
 import exercise
 import pytest
 from distlab.checks import CheckResult, check, names
-from distlab.checks.engine import Observed, Requirements
+from distlab.checks.engine import Observed
 from distlab.course import CourseError
 from distlab.hosts import HostsError
 from distlab.lessons.ddp.check.mistakes import LEAVE, LOOP, REDUCE, SAMPLER
@@ -282,15 +281,6 @@ def test_one_rank_is_not_enough():
         check("ddp", hosts="node1:1")
 
 
-@pytest.mark.parametrize("exercise", names())
-def test_requirements_load_neither_torch_nor_pytest(exercise):
-    code = (
-        "import sys, distlab, time; from distlab.checks.checking import requirements_of; requirements_of({exercise!r})"
-    )
-    heavy = "assert not {'torch', 'matplotlib', 'pytest'} & set(sys.modules), sorted(sys.modules)"
-    subprocess.run([sys.executable, "-c", f"{code.format(exercise=exercise)}; {heavy}"], check=True, timeout=60)
-
-
 def test_a_check_leaves_nothing_behind(tmp_path, monkeypatch, solved):
     """No file in the attendee's folder, nothing in the process."""
     edited(tmp_path)
@@ -301,14 +291,3 @@ def test_a_check_leaves_nothing_behind(tmp_path, monkeypatch, solved):
     assert dict(os.environ) == before
     assert sys.path == path
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == files
-
-
-def test_fault_of_a_requirement_is_no_mistake_of_the_attendee(solved):
-    own = Requirements()
-
-    @own.add()
-    def typo(observed):
-        return observed.reslut
-
-    with pytest.raises(RuntimeError, match=r"typo in .*: a requirement failed by its own fault, AttributeError: "):
-        own.judge(Observed(solved.run, None))

@@ -135,6 +135,7 @@ MISTAKES = (
         [returns(BEHIND_THE_BACK)],
         "reduces",
         "the ranks have the sum, but sent no message",
+        may_be_open=("chunks",),
     ),
     Mistake(
         "exchange never called",
@@ -142,6 +143,7 @@ MISTAKES = (
         "reduces",
         "ring_all_reduce sends nothing yet, so elements 0 to 399 of rank 0 hold the numbers of rank 0 only: "
         "call exchange in 3 steps",
+        may_be_open=("chunks",),
     ),
     Mistake(
         "last sum forgotten",

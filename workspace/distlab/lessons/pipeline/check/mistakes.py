@@ -28,6 +28,7 @@ MISTAKES = (
         "schedule",
         "a batch of 32 is not divisible by 12 microbatches: some would have 3 samples and some 2, "
         "but stages make room for one size. It can be 1, 2, 4, 8, 16 or 32",
+        may_be_open=("optimizer",),
     ),
     Mistake(
         "targets to the first stage",
@@ -35,12 +36,14 @@ MISTAKES = (
         "step",
         "rank 0, which has stage 0 of 4, gives targets to step: the loss is on the last stage, which rank 3 has",
         live=True,
+        may_be_open=("schedule", "optimizer"),
     ),
     Mistake(
         "loss function on the last stage only",
         [("loss_fn=cross_entropy)", "loss_fn=cross_entropy if stage.is_last else None)")],
         "schedule",
         "the schedule of ranks 0, 1 and 2 has no loss_fn, so it does forwards only: give it on every rank",
+        may_be_open=("optimizer",),
     ),
     Mistake(
         "loss of the wrong rank",
@@ -137,12 +140,14 @@ MISTAKES = (
         [("[x / 255]", "[x]")],
         "step",
         "rank 0 gives pixels up to 255 to step: the model takes them from 0 to 1, x / 255",
+        may_be_open=("schedule", "optimizer"),
     ),
     Mistake(
         "a middle stage is given the input",
         [("if stage.is_first else []", "if not stage.is_last else []")],
         "step",
         "rank 1, which has stage 1 of 4, gives an input to step: it takes what stage 0 sends",
+        may_be_open=("schedule", "optimizer"),
     ),
     Mistake(
         "gradients not divided",
@@ -199,6 +204,7 @@ MISTAKES = (
         [("n_microbatches=16", "n_microbatches=16 * (1 + me.rank % 2)")],
         "schedule",
         "rank 0 cuts the batch into 16 microbatches, but rank 1 cuts the batch into 32 microbatches",
+        may_be_open=("optimizer",),
     ),
     Mistake(
         "loss not handed on",

@@ -42,7 +42,8 @@ MISTAKES = (
         "step without update",
         [(UPDATE, "")],
         "runs",
-        "RuntimeError: unscale_() is being called after step(); scaler.update() ends each step",
+        "mine.py, line {line}*RuntimeError: unscale_() is being called after step(); scaler.update() ends each step",
+        at="scaler.unscale_",
         live=True,
     ),
     Mistake(
@@ -165,6 +166,7 @@ MISTAKES = (
         "in step 3 a gradient overflowed and the optimizer took it, so 853 of 853 weights are no longer finite: "
         "scaler.step(optimizer) leaves it out",
         live=True,
+        may_be_open=("loss",),
     ),
     Mistake(
         "no step", [(STEP, "")], "skips", "in step 1 all gradients were finite, but the optimizer was stepped 0 times"
@@ -174,6 +176,7 @@ MISTAKES = (
         [(STEP, f"{STEP}            optimizer.step()\n")],
         "skips",
         "in step 1 all gradients were finite, but the optimizer was stepped 2 times",
+        may_be_open=("loss",),
     ),
     Mistake(
         "not clipped",
