@@ -13,6 +13,8 @@ SEAT   ?=
 # For how many attendees `make preflight` looks, and its other words, such as --no-start.
 SEATS  ?=
 PREFLIGHT ?=
+# The one place of the version is pyproject.toml; the image's label gets it from here.
+export WORKSHOP_VERSION ?= $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
 .PHONY: help lab demo horovod up urls down preflight python test doctor lint format record pins bench clean
