@@ -290,6 +290,11 @@ def test_words_of_lessons_are_spelt_right():
     assert (said.returncode, said.stdout) == (0, ""), said.stdout + said.stderr
 
 
+def test_all_other_words_are_spelt_right():
+    said = subprocess.run([sys.executable, "-m", "codespell_lib"], text=True, capture_output=True, cwd=ROOT)
+    assert (said.returncode, said.stdout) == (0, ""), said.stdout + said.stderr
+
+
 # --- and planted mistakes -------------------------------------------------------------------------
 
 
