@@ -97,13 +97,13 @@ def check(
     if unreadable:
         result = CheckResult(exercise, _shown(path), [Requirement("reads", "Python can read it", "broken", unreadable)])
     else:
-        observed = observe(exercise, path, where, timeout)
+        observed = _observe(exercise, path, where, timeout)
         result = CheckResult(exercise, _shown(path), requirements_of(exercise).judge(observed), observed.result)
     print(result, flush=True)
     return result
 
 
-def observe(exercise: str, path: Path, where: list, timeout: float) -> Observed:
+def _observe(exercise: str, path: Path, where: list, timeout: float) -> Observed:
     """Run the probe of an exercise with a file that Python can read."""
     # Without GPUs a check gives the same answer on every machine.
     env = {"CUDA_VISIBLE_DEVICES": "", "DISTLAB_JOIN_TIMEOUT": str(timeout + 10)}
