@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 
 from distlab.classroom.folder import make_copy
-from distlab.classroom.ports import find_free
 from distlab.classroom.seats import PORTS
+from distlab.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -55,7 +55,7 @@ class Project:
     def __init__(self, name: str, folder: Path, owner: int = OWNER, **settings: str) -> None:
         self.name, self.owner = name, owner
         self.workspace = copy_workspace(folder, owner)
-        self.ports = dict(zip(PORTS, find_free(len(PORTS)), strict=True))
+        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self.settings = {
             **{port: str(number) for port, number in self.ports.items()},
             "WORKSHOP_FOLDER": str(self.workspace),

@@ -7,8 +7,8 @@ import time
 
 import pytest
 from containers import ROOT, docker
-from distlab.classroom.ports import find_free
 from distlab.classroom.project import NODES
+from distlab.ports import free_ports
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -30,7 +30,7 @@ def two_nodes(image):
         pytest.skip("containers of the names node1 and node2 are here already")
     try:
         docker(*network[1:])
-        for words, port in zip(runs, find_free(2), strict=True):
+        for words, port in zip(runs, free_ports(2), strict=True):
             docker(*(re.sub(r"^127\.0\.0\.1:[89]000:", f"127.0.0.1:{port}:", word) for word in words[1:]))
         yield urls
     finally:

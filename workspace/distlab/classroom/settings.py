@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from distlab.errors import DistlabError
+
 ROOT = Path(__file__).resolve().parents[3]
 
 # What docker-compose.yml falls back to, where a decision here needs it too.
@@ -19,7 +21,7 @@ DEFAULTS = {
 }
 
 
-class ClassroomError(Exception):
+class ClassroomError(DistlabError):
     """What stands in the way, and what to do about it, in one sentence."""
 
     def __init__(self, text: str, remedy: str) -> None:
