@@ -15,8 +15,8 @@ STEPS_AT_END = ("epochs", "steps")
 
 def _numbers(tag: str, value: object) -> Iterator[Summary.Value]:
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield from _numbers(f"{tag}/{name}", one)
+        for name, part in value.items():
+            yield from _numbers(f"{tag}/{name}", part)
     # True and False are no curve, so not isinstance.
     elif type(value) in (int, float):
         yield Summary.Value(tag=tag, simple_value=float(value))
