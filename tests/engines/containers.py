@@ -12,6 +12,7 @@ from pathlib import Path
 from distlab.classroom.folder import make_copy
 from distlab.classroom.seats import PORTS
 from distlab.ports import free_ports
+from distlab.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -122,10 +123,8 @@ class Project:
 
     def wait_healthy(self, node: str, seconds: float = 60) -> None:
         """Wait until the engine calls a node healthy."""
-        until = time.monotonic() + seconds
-        while self.inspect(node)["State"]["Health"]["Status"] != "healthy":
-            assert time.monotonic() < until, self.compose("logs", "--tail", "20", node).stdout
-            time.sleep(0.2)
+        healthy = wait_until(lambda: self.inspect(node)["State"]["Health"]["Status"] == "healthy", seconds, every=0.2)
+        assert healthy, self.compose("logs", "--tail", "20", node).stdout
 
 
 def left_of(name: str) -> list[str]:

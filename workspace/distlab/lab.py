@@ -25,7 +25,7 @@ START_SECONDS = 60
 
 
 def _trust_notebooks() -> None:
-    # JupyterLab hides pictures drawn as HTML in notebooks that it has not seen run.
+    # JupyterLab hides HTML output, our pictures, in notebooks that are not trusted.
     import nbformat
     from nbformat.sign import NotebookNotary
 
@@ -35,7 +35,7 @@ def _trust_notebooks() -> None:
 
 
 def _answers(url: str) -> bool:
-    # A proxy that the network asks for must not be asked about this machine.
+    # Our own server is asked directly, never through the network's proxy.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(url, timeout=2):
@@ -99,7 +99,7 @@ def serve(port: int | None = None, browser: bool = True, bind: str | None = None
     if os.geteuid() == 0:
         print("JupyterLab runs as root here; on your own machine, run it as yourself")
     _trust_notebooks()
-    # Two containers share the folder, and each has its own log.
+    # By host name, since two containers share this folder.
     log = make_folder(runs_root()) / f"jupyterlab-{socket.gethostname()}.log"
     environment = {**os.environ, "JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
     here = "127.0.0.1" if bind == "0.0.0.0" else bind

@@ -23,7 +23,7 @@ PORT = 6006
 RELOAD_SECONDS = 5
 LOOK_SECONDS = 1.0
 START_LOOK_SECONDS = 0.2
-# With a thousand runs a look takes longer; then there are fewer, so that they stay a fiftieth of a core.
+# With many runs a look takes longer, so we look less often: at most this share of a core.
 LOOK_SHARE = 0.02
 
 
@@ -46,21 +46,20 @@ def require_port(port: int, bind: str) -> int:
 
 def command(mirror: Path, port: int, bind: str) -> list[str]:
     """TensorBoard's command line."""
-    # -P: a file random.py in the folder where somebody stands must not be taken for Python's own.
+    # -P: a file random.py in the current folder must not be imported in place of Python's own.
     return [
         *(sys.executable, "-P", "-m", "tensorboard.main"),
         f"--logdir={mirror}",
         f"--host={bind}",
         f"--port={port}",
         f"--reload_interval={RELOAD_SECONDS}",
-        # The data server, if there is one for this machine: it reads 800 ranks in no time where
-        # Python takes 18 s, and idles with a quarter of the CPU time.
+        # The data server, where there is one for this machine: Python takes 18 s to read 800 ranks.
         "--load_fast=auto",
     ]
 
 
 def _environment() -> dict[str, str]:
-    # gRPC would ask the network's proxy for TensorBoard's own data server on this machine.
+    # gRPC would look for the data server of this machine through the network's proxy.
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
 
@@ -80,7 +79,7 @@ def _start(mirror: Path, port: int, bind: str, log: Path) -> subprocess.Popen:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            # A terminal's Ctrl-C is for us, who then end it.
+            # Ctrl-C must reach only us; we end TensorBoard.
             start_new_session=True,
             preexec_fn=begin,
         )

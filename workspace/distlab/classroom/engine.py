@@ -46,10 +46,10 @@ def ask(
             text=True,
             timeout=seconds,
             check=False,
-            # Ctrl-C in the terminal is for us, not for what clears up after us.
+            # Ctrl-C must not reach the commands with which we clear up.
             start_new_session=True,
         )
-    # A folder of the PATH that may not be entered, or a file that may not be started, is no command either.
+    # PermissionError: a folder of PATH is closed to us, or the file may not be executed.
     except (FileNotFoundError, PermissionError):
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: command not found")
     except subprocess.TimeoutExpired:

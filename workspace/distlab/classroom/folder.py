@@ -9,9 +9,9 @@ from pathlib import Path
 from distlab.classroom.settings import ROOT, ClassroomError
 from distlab.whole import whole_folder
 
-# The user that the image knows.
+# The user id of the image's own user.
 ATTENDEE = 1000
-# What a copy does without: the runs and caches of whoever worked here before.
+# Runs and caches of whoever worked in the workspace are not copied.
 LEFT_OUT = shutil.ignore_patterns("runs", "__pycache__", ".*_cache", ".ipynb_checkpoints", "*.egg-info")
 
 

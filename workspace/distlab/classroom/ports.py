@@ -19,7 +19,7 @@ def is_free(bind: str, port: int) -> bool:
         free_port(bind, port, others=False)
     except (PortError, UnicodeError) as error:
         number = getattr(error, "errno", None)
-        # A low port is root's to open, and Docker opens it as root.
+        # A port below 1024 is closed to us but not to Docker, which runs as root.
         if number not in (errno.EADDRINUSE, errno.EACCES):
             raise ClassroomError(
                 f"WORKSHOP_BIND={bind} is no address of this machine", "use 127.0.0.1, or 0.0.0.0 for all of them"

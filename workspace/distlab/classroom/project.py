@@ -15,7 +15,7 @@ from distlab.classroom.settings import ROOT, ClassroomError
 from distlab.waiting import wait_until
 
 NODES = ("node1", "node2")
-# JupyterLab may take its 60 s, and the health check of the image asks a few times.
+# JupyterLab may take 60 s to start, and the image's health check asks several times after that.
 HEALTHY_SECONDS = 150
 LOOK_SECONDS = 1.0
 # A node that restarts at so many looks in a row does not come up by itself.
@@ -46,7 +46,7 @@ def read_nodes(said: str) -> list[Node]:
     for line in filter(str.strip, said.splitlines()):
         rows = json.loads(line)
         for row in rows if isinstance(rows, list) else [rows]:
-            # The first ones had no Status.
+            # The first versions of Compose 2 print no Status.
             status = row.get("Status") or row["State"]
             found.append(Node(row["Service"], row["ID"], row["State"], row.get("Health", ""), status))
     return found
@@ -65,7 +65,7 @@ class Project:
         return ["docker", "compose", "-p", self.name, *chosen, *words]
 
     def _environment(self) -> dict[str, str]:
-        # Compose writes down where it was started from, and asks the shell for that.
+        # Compose labels containers with PWD, by which `engine.is_elsewhere` tells whose they are.
         return {**os.environ, **self.settings, "PWD": str(ROOT)}
 
     def _ask(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
@@ -137,7 +137,7 @@ class Project:
     def remove(self) -> list[str]:
         """Remove containers, networks and volumes: what is left in spite of that."""
         said = ""
-        # The engine does not let go of a network at once.
+        # The engine may still hold a network for a moment after its containers are gone.
         for _ in range(3):
             done = self._ask("down", "-v", "--remove-orphans", seconds=REMOVE_SECONDS)
             said = engine.last_line(done.stderr)

@@ -45,7 +45,7 @@ def clear(project: Project, folder: Path = FOLDER) -> list[str]:
     with _undisturbed():
         try:
             project.remove()
-            # What an interrupted start had asked of the engine may have been made after that.
+            # An interrupted start may have made a container after the first removal.
             time.sleep(SETTLE_SECONDS)
             left = project.remove()
         except ClassroomError as error:

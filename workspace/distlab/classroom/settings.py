@@ -8,7 +8,7 @@ from distlab.errors import DistlabError
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# What docker-compose.yml falls back to, where a decision here needs it too.
+# The same defaults as in docker-compose.yml, for the settings that are read here.
 DEFAULTS = {
     "NODE1_BOARD_PORT": "8006",
     "NODE1_PORT": "8000",

@@ -12,7 +12,7 @@ from distlab.classroom.settings import ClassroomError
 BOARD_PORT = 6006
 # A container that restarts was started and not stopped, so its seat is missed when it has no page.
 UP = ("running", "restarting")
-# Asking JupyterLab means starting Python in the container.
+# Each question starts Python in a container, so not all at once.
 AT_ONCE = 8
 URLS_SECONDS = 120
 

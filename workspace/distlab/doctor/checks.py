@@ -234,7 +234,7 @@ def check_lessons() -> Diagnosis:
 def check_meeting() -> Diagnosis:
     """Ranks on all hosts really meet."""
     try:
-        # A session of its own, so that the doctor leaves nothing behind.
+        # A session of its own ends here, agents and all.
         with Session() as session:
             result = run("env_report", quiet=True, timeout=MEET_SECONDS, session=session)
     except (RunFailed, HostError, HostsError, OSError) as error:

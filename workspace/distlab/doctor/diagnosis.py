@@ -1,6 +1,6 @@
 """One thing that the doctor, or the instructor's preflight, looked at.
 
-The machine that holds the containers has nothing but Python, so this does with its library.
+`classroom` uses it on a host with nothing but Python, so this imports only the standard library.
 """
 
 import os
@@ -8,7 +8,7 @@ import sys
 import textwrap
 from dataclasses import asdict, dataclass
 
-# Fits a notebook's page, where nobody can widen the window.
+# The width of a notebook's output.
 COLUMNS = 88
 COLOURS = {"fine": "32", "note": "33", "wrong": "1;31"}
 
@@ -33,7 +33,7 @@ class Diagnosis:
 
 
 def _has_colours() -> bool:
-    # A notebook says that it is no terminal, and shows colours all the same.
+    # A notebook shows colours although isatty() is false there.
     notebook = type(sys.stdout).__module__.startswith("ipykernel")
     return (sys.stdout.isatty() or notebook) and not os.environ.get("NO_COLOR")
 

@@ -46,7 +46,7 @@ def prepare(shared: Path) -> Path:
     # Whichever node comes second finds the first one's keys there.
     with suppress(FileExistsError), ExitStack() as stack:
         try:
-            # Of mode 0700, without which ssh refuses the keys.
+            # It has mode 0700; ssh refuses keys in an open folder.
             work = stack.enter_context(whole_folder(folder))
         except OSError as error:
             text = f"cannot write {shared}, which both nodes share: {error.strerror}. {_remedy(shared)}"

@@ -81,7 +81,7 @@ def serve() -> int:
     with tempfile.TemporaryDirectory(prefix="node-") as work:
         if in_node():
             keys = prepare(Path(os.environ.get("DISTLAB_SHARED", "/shared")))
-            # Both nodes have one token, and a node that was restarted asks for the one it had.
+            # The token of both nodes, which stays the same when a node is restarted.
             token = token or (keys / "token").read_text()
             ssh = Kept(lambda address: sshd.start(keys, address, Path(work)), sshd.own_address)
             ssh.look()
