@@ -81,13 +81,31 @@ def test_the_deaf_are_killed_and_the_ended_left_in_peace():
     child.stdout.close()
 
 
-def test_what_nohup_ignores_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interrupted_by_signals():
-            os.kill(os.getpid(), signal.SIGHUP)
-            with pytest.raises(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGTERM)
+@pytest.fixture
+def handlers():
+    """Sets handlers of signals, which are as before when the test is done."""
+    before = {}
+
+    def set_handler(number: int, handler: object) -> None:
+        before.setdefault(number, signal.signal(number, handler))
+
+    yield set_handler
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_what_nohup_ignores_stays_ignored(handlers):
+    handlers(signal.SIGHUP, signal.SIG_IGN)
+    with interrupted_by_signals():
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_afterwards_signals_do_what_they_did(handlers):
+    seen = []
+    handlers(signal.SIGTERM, lambda *_: seen.append("ours"))
+    with interrupted_by_signals():
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert seen == ["ours"]
