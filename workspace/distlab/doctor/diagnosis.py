@@ -1,6 +1,6 @@
 """One thing that the doctor, or the instructor's preflight, looked at.
 
-The machine that holds the containers has nothing but Python, so this does with its library.
+`classroom` uses it on a host with nothing but Python, so this imports only the standard library.
 """
 
 import os
@@ -8,13 +8,13 @@ import sys
 import textwrap
 from dataclasses import asdict, dataclass
 
-# Fits a notebook's page, where nobody can widen the window.
+# The width of a notebook's output.
 COLUMNS = 88
 COLOURS = {"fine": "32", "note": "33", "wrong": "1;31"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """`state` is 'fine', 'note' (works, but know this) or 'wrong' (a lesson cannot run)."""
 
     name: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def _has_colours() -> bool:
-    # A notebook says that it is no terminal, and shows colours all the same.
+    # A notebook shows colours although isatty() is false there.
     notebook = type(sys.stdout).__module__.startswith("ipykernel")
     return (sys.stdout.isatty() or notebook) and not os.environ.get("NO_COLOR")
 
@@ -50,18 +50,18 @@ def _wrap(text: str, first: str, indent: str) -> str:
     )
 
 
-def print_findings(findings: list[Finding], good: str = "Every lesson here can run.") -> None:
+def print_findings(diagnoses: list[Diagnosis], good: str = "Every lesson here can run.") -> None:
     """A table, and below it what to do; `good` is the last line when nothing is wrong."""
     coloured = _has_colours()
-    names = max((len(one.name) for one in findings), default=0)
-    for one in findings:
-        first = f"{one.state:{len('wrong')}}  {one.name:{names}}  "
-        row = _wrap(one.text, first, " " * len(first))
+    names = max((len(diagnosis.name) for diagnosis in diagnoses), default=0)
+    for diagnosis in diagnoses:
+        first = f"{diagnosis.state:{len('wrong')}}  {diagnosis.name:{names}}  "
+        row = _wrap(diagnosis.text, first, " " * len(first))
         if coloured:
-            row = f"\033[{COLOURS[one.state]}m{one.state}\033[0m{row[len(one.state) :]}"
+            row = f"\033[{COLOURS[diagnosis.state]}m{diagnosis.state}\033[0m{row[len(diagnosis.state) :]}"
         print(row)
-    for one in findings:
-        if one.remedy:
-            print(_wrap(f"{one.name}: {one.remedy}", "", ""))
-    wrong = sum(not one.ok for one in findings)
-    print(good if not wrong else f"{wrong} of {len(findings)} checks went wrong.")
+    for diagnosis in diagnoses:
+        if diagnosis.remedy:
+            print(_wrap(f"{diagnosis.name}: {diagnosis.remedy}", "", ""))
+    wrong = sum(not diagnosis.ok for diagnosis in diagnoses)
+    print(good if not wrong else f"{wrong} of {len(diagnoses)} checks went wrong.")
