@@ -8,15 +8,15 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangl
 
 
 def boxes(axes) -> list[Rectangle]:
-    return [one for one in axes.patches if isinstance(one, Rectangle)]
+    return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
 
 
 def words(axes) -> list[str]:
-    return [one.get_text() for one in axes.texts if one.get_text()]
+    return [text.get_text() for text in axes.texts if text.get_text()]
 
 
 def colours(axes) -> list[str]:
-    return [to_hex(one.get_facecolor()) for one in boxes(axes)]
+    return [to_hex(box.get_facecolor()) for box in boxes(axes)]
 
 
 # -- deadlock -----------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ def test_calls_that_came_back_are_no_waits():
         call(1, "batch", 2, 0),
     ]
     found = deadlock.waits(records)
-    assert [(one.rank, one.does, one.peer) for one in found] == [(0, "recv", 3), (1, "batch", 2), (1, "batch", 0)]
+    assert [(wait.rank, wait.does, wait.peer) for wait in found] == [(0, "recv", 3), (1, "batch", 2), (1, "batch", 0)]
 
 
 def test_the_same_call_twice_waits_once_when_one_came_back():
@@ -72,11 +72,11 @@ def test_the_sentence_names_every_rank_of_the_circle_and_no_other():
 def test_an_arrow_goes_from_who_waits_to_whom_it_needs():
     picture = deadlock.picture(CIRCLE)
     (axes,) = picture.axes
-    circles = [one for one in axes.patches if isinstance(one, Circle)]
-    assert [to_hex(one.get_facecolor()) for one in circles] == list(RANKS)
-    centres = [tuple(one.get_center()) for one in circles]
-    arrows = [one for one in axes.patches if isinstance(one, FancyArrowPatch)]
-    ends = [tuple(centres.index(tuple(end)) for end in one._posA_posB) for one in arrows]
+    circles = [patch for patch in axes.patches if isinstance(patch, Circle)]
+    assert [to_hex(circle.get_facecolor()) for circle in circles] == list(RANKS)
+    centres = [tuple(circle.get_center()) for circle in circles]
+    arrows = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    ends = [tuple(centres.index(tuple(end)) for end in arrow._posA_posB) for arrow in arrows]
     assert ends == [(0, 3), (1, 0), (2, 1), (3, 2)]
     assert words(axes).count("recv") == 4 and words(axes).count("node2") == 2
     assert axes.get_title(loc="left") == "4 of 4 ranks wait for each other in a circle"
@@ -158,15 +158,15 @@ def test_a_frame_goes_round_each_group():
             "rank": rank,
             "host": f"node{1 + rank // 2}",
             "place": [rank // 2, rank % 2],
-            "ranks": {axis: next(one for one in both if rank in one) for axis, both in groups.items()},
+            "ranks": {axis: next(group for group in both if rank in group) for axis, both in groups.items()},
         }
         for rank in (2, 0, 3, 1)
     ]
     assert mesh.groups(records, "host") == groups["host"]
     sums = [{"rank": rank, "within": rank, "across": 10 + rank, "both": 5} for rank in range(4)]
     within, across, both = mesh.picture(records, sums).axes
-    frames = [[one for one in axes.patches if isinstance(one, FancyBboxPatch)] for axes in (within, across, both)]
-    spans = [[(round(one.get_width(), 2), round(one.get_height(), 2)) for one in some] for some in frames]
+    frames = [[patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)] for axes in (within, across, both)]
+    spans = [[(round(frame.get_width(), 2), round(frame.get_height(), 2)) for frame in some] for some in frames]
     assert spans == [[(1.84, 0.8)] * 2, [(0.84, 1.8)] * 2, [(1.84, 1.8)]]
     assert "rank 3\n13" in words(across) and "rank 3\n5" in words(both)
     assert [tick.get_text() for tick in within.get_yticklabels()] == ["node1", "node2"]
@@ -189,11 +189,11 @@ def test_stripes_say_whose_numbers_are_in_a_chunk():
     first, second, end, rest = picture.axes
     # Two chunks and a frame round the one that travels, for each rank.
     a, b = RANKS[:2]
-    filled = [to_hex(one.get_facecolor()) for one in boxes(first) if one.get_facecolor()[3]]
+    filled = [to_hex(box.get_facecolor()) for box in boxes(first) if box.get_facecolor()[3]]
     assert filled == [a, a, b, b]
-    framed = [(round(one.get_x()), round(one.get_y() + 0.41)) for one in boxes(second) if not one.get_facecolor()[3]]
+    framed = [(round(box.get_x()), round(box.get_y() + 0.41)) for box in boxes(second) if not box.get_facecolor()[3]]
     assert framed == [(1, 0), (0, 1)]
-    assert [to_hex(one.get_facecolor()) for one in boxes(end)] == [a, b] * 4
+    assert [to_hex(box.get_facecolor()) for box in boxes(end)] == [a, b] * 4
     titles = [axes.get_title(loc="left") for axes in (first, second, end)]
     assert titles == ["step 1: add", "step 2: copy", "end"]
     assert words(first) == ["→ 1", "→ 0"] and not rest.axison
@@ -215,7 +215,7 @@ def test_waiting_is_hatched_and_the_end_is_written():
     ]
     assert [overlap.done(records, way, 1) for way in ("recv", "irecv")] == [9.0, 5.0]
     above, below = overlap.picture(records).axes
-    assert [to_hex(one.get_facecolor()[0]) for one in above.collections] == [PAPER, RANKS[1]]
+    assert [to_hex(collection.get_facecolor()[0]) for collection in above.collections] == [PAPER, RANKS[1]]
     assert "".join(words(above)).split() == ["9", "ms"] and "".join(words(below)).split() == ["5", "ms"]
     assert above.get_title(loc="left").startswith("recv") and below.get_title(loc="left").startswith("irecv")
 

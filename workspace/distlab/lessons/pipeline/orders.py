@@ -74,7 +74,7 @@ def _alternating(forwards: list[tuple[str, int]], backwards: list[tuple[str, int
     """Some forwards ahead, then a forward and a backward in turn, then the backwards that are left."""
     pairs = zip(forwards[ahead:], backwards, strict=False)
     left = backwards[len(forwards) - ahead :]
-    return _numbered([*forwards[:ahead], *(one for pair in pairs for one in pair), *left])
+    return _numbered([*forwards[:ahead], *(piece for pair in pairs for piece in pair), *left])
 
 
 def _1f1b(rank: int, ranks: int, microbatches: int) -> list[Work]:

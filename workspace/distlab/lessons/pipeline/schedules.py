@@ -143,7 +143,7 @@ def taken(records: list[dict]) -> list[list[Work]]:
 def by_device(record: dict) -> list[dict]:
     """Records as of a rank for each stage, from the record of one process that has a stage on each of its devices."""
     stages = sorted({span["stage"] for span in record["spans"]})
-    return [record | {"rank": one, "spans": [s for s in record["spans"] if s["stage"] == one]} for one in stages]
+    return [record | {"rank": stage, "spans": [s for s in record["spans"] if s["stage"] == stage]} for stage in stages]
 
 
 def in_flight(records: list[dict]) -> dict[int, int]:

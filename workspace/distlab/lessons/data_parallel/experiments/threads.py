@@ -109,8 +109,8 @@ def main() -> None:
             # The rounds that were disturbed least by what else the machine does.
             quickest = min(single, key=lambda done: done[-1][1])
             once = quantiles((end - start for start, end in quickest), n=10)[0]
-            taken, done = min(both, key=lambda one: one[0])
-            when = [spans(one, once) for one in done]
+            taken, done = min(both, key=lambda run: run[0])
+            when = [spans(own, once) for own in done]
             report.log(me, "threads", kind=kind, alone=quickest[-1][1], together=taken, spans=when)
 
 

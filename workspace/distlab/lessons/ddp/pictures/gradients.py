@@ -10,7 +10,7 @@ def picture(records: list[dict]) -> Picture:
     Args:
         records: of the event `gradient` and one case, each with rank, own, averaged and whole.
     """
-    records = sorted(require(records, "gradient"), key=lambda one: one["rank"])
+    records = sorted(require(records, "gradient"), key=lambda record: record["rank"])
     first = records[0]
     places = range(len(first["own"]))
     alt = (

@@ -14,7 +14,7 @@ def picture(records: list[dict]) -> Picture:
     """
     records = require(records, "accumulation")
     parts = len(records[0]["bytes"])
-    totals = ", ".join(f"{one['way']}: {sum(one['bytes']) / 1000:,.0f} kB" for one in records)
+    totals = ", ".join(f"{record['way']}: {sum(record['bytes']) / 1000:,.0f} kB" for record in records)
     figure, (axes,) = new(0.5 * len(records) + 1.1, f"Bytes that one rank hands over for one update. {totals}.")
     for row, record in enumerate(records):
         for part, size in enumerate(record["bytes"]):

@@ -18,7 +18,7 @@ def holders(records: list[dict], epoch: int, set_epoch: bool) -> dict[int, list[
         records: of the event `shard`, each with rank, epoch, set_epoch and samples (indices).
     """
     held: dict[int, list[int]] = {}
-    for record in sorted(records, key=lambda one: one["rank"]):
+    for record in sorted(records, key=lambda record: record["rank"]):
         if record["epoch"] == epoch and record["set_epoch"] == set_epoch:
             for sample in record["samples"]:
                 held.setdefault(sample, []).append(record["rank"])
@@ -28,7 +28,9 @@ def holders(records: list[dict], epoch: int, set_epoch: bool) -> dict[int, list[
 def hand(records: list[dict], rank: int, epoch: int, set_epoch: bool) -> list[int]:
     """The samples of one rank in one epoch, in the order in which it reads them."""
     wanted = rank, epoch, set_epoch
-    return next(one["samples"] for one in records if (one["rank"], one["epoch"], one["set_epoch"]) == wanted)
+    return next(
+        record["samples"] for record in records if (record["rank"], record["epoch"], record["set_epoch"]) == wanted
+    )
 
 
 def picture(records: list[dict]) -> Picture:

@@ -12,7 +12,7 @@ TALKING, SILENT = "images_per_second", "images_per_second_silent"
 def by_world(records: list[dict]) -> dict[int, list[dict]]:
     """World size -> its records in rank order, smallest world first."""
     worlds: dict[int, list[dict]] = {}
-    for record in sorted(records, key=lambda one: (one["world_size"], one["rank"])):
+    for record in sorted(records, key=lambda record: (record["world_size"], record["rank"])):
         worlds.setdefault(record["world_size"], []).append(record)
     return worlds
 

@@ -41,7 +41,7 @@ def picture(
     axes.axhline(1e3 * line.alpha, color=SOFT, linestyle=":", linewidth=1.2, label=latency)
     axes.plot(curve, 1e3 * curve / line.beta, "--", color=SOFT, linewidth=1.2, label=bandwidth)
     axes.plot(curve, 1e3 * line.seconds(curve), color=INK, linewidth=1.6, label="alpha + size / beta")
-    axes.plot(sizes, [1e3 * one for one in seconds], "o", color=RANKS[0], mec=INK, ms=7, label="measured")
+    axes.plot(sizes, [1e3 * time for time in seconds], "o", color=RANKS[0], mec=INK, ms=7, label="measured")
     if held_out:
         point = held_out[0], 1e3 * held_out[1]
         axes.plot(*point, "D", mfc="none", mec=RANKS[1], mew=2, ms=9, label="measured, not used in the fit")

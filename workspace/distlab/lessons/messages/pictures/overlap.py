@@ -18,7 +18,7 @@ def done(records: list[dict], way: str, rank: int) -> float:
     Args:
         records: of the event `span`, each with rank, way, kind, start and end (ms).
     """
-    return max(one["end"] for one in require(records, "span") if (one["way"], one["rank"]) == (way, rank))
+    return max(record["end"] for record in require(records, "span") if (record["way"], record["rank"]) == (way, rank))
 
 
 def picture(records: list[dict]) -> Picture:
@@ -29,9 +29,9 @@ def picture(records: list[dict]) -> Picture:
             start and end (ms).
     """
     records = require(records, "span")
-    ways = [way for way in TITLES if any(one["way"] == way for one in records)]
-    ranks = sorted({one["rank"] for one in records})
-    last = max(one["end"] for one in records)
+    ways = [way for way in TITLES if any(record["way"] == way for record in records)]
+    ranks = sorted({record["rank"] for record in records})
+    last = max(record["end"] for record in records)
     said = "; ".join(
         f"{way}: " + ", ".join(f"rank {rank} done after {done(records, way, rank):.0f} ms" for rank in ranks)
         for way in ways
@@ -40,13 +40,13 @@ def picture(records: list[dict]) -> Picture:
     figure, panels = new(height, f"Timeline of one message. {said}.", len(ways), sharex=True)
     for axes, way in zip(panels, ways, strict=True):
         guide_lines(axes, "x")
-        for one in records:
-            if one["way"] != way:
+        for record in records:
+            if record["way"] != way:
                 continue
-            its, row = look(one["rank"]), ranks.index(one["rank"])
-            bar = (one["start"], one["end"] - one["start"])
+            its, row = look(record["rank"]), ranks.index(record["rank"])
+            bar = (record["start"], record["end"] - record["start"])
             face = {"facecolor": its.colour, "hatch": its.hatch}
-            if one["kind"] != "work":
+            if record["kind"] != "work":
                 face = {"facecolor": PAPER, "edgecolor": INK, "hatch": "////", "linewidth": 0.8}
             axes.broken_barh([bar], (row - HEIGHT / 2, HEIGHT), **face)
         for row, rank in enumerate(ranks):

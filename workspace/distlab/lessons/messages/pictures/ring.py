@@ -45,7 +45,7 @@ def picture(steps: list[dict], ends: list[dict]) -> Picture:
             held when it sent, one number a chunk, to which rank r gave 10 to the power r).
         ends: records of the event `end`, each with rank and held.
     """
-    steps, ends = require(steps, "step"), sorted(require(ends, "end"), key=lambda one: one["rank"])
+    steps, ends = require(steps, "step"), sorted(require(ends, "end"), key=lambda record: record["rank"])
     ranks, numbers = len(ends), sorted({step["number"] for step in steps})
     whole = sum(len(contributors(value, ranks)) == ranks for end in ends for value in end["held"])
     alt = (

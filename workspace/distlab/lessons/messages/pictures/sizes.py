@@ -15,14 +15,14 @@ def times(records: list[dict], way: str) -> dict[int, float]:
     Args:
         records: of the event `time`, each with way, size, seconds and held_out; each rank's are the same.
     """
-    mine = [one for one in require(records, "time") if one["way"] == way and not one["held_out"]]
-    return dict(sorted((one["size"], one["seconds"]) for one in mine))
+    mine = [record for record in require(records, "time") if record["way"] == way and not record["held_out"]]
+    return dict(sorted((record["size"], record["seconds"]) for record in mine))
 
 
 def held_out(records: list[dict], way: str) -> tuple[int, float]:
     """(bytes, median seconds) of the size that is kept to test a fit with."""
-    one = next(one for one in require(records, "time") if one["way"] == way and one["held_out"])
-    return one["size"], one["seconds"]
+    record = next(record for record in require(records, "time") if record["way"] == way and record["held_out"])
+    return record["size"], record["seconds"]
 
 
 def picture(lines: Mapping[str, Mapping[int, float]], title: str) -> Picture:

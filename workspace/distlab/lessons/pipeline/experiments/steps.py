@@ -34,12 +34,12 @@ def main() -> None:
         rounds: list[tuple] = []
         # The first round warms up: stages agree on shapes in their first step.
         for _ in range(args.rounds + 1):
-            silent = [(one.milliseconds(), one.milliseconds(at_once=True)) for one in alone]
+            silent = [(single.milliseconds(), single.milliseconds(at_once=True)) for single in alone]
             rounds.append((silent, [case.watched() for case in cases]))
         silent, steps = zip(*rounds[1:], strict=True)
-        for one, own in zip(alone, zip(*silent, strict=True), strict=True):
+        for single, own in zip(alone, zip(*silent, strict=True), strict=True):
             by_one, at_once = zip(*own, strict=True)
-            report.log(me, "alone", microbatches=one.microbatches, each=by_one, each_at_once=at_once)
+            report.log(me, "alone", microbatches=single.microbatches, each=by_one, each_at_once=at_once)
         for case, own in zip(cases, zip(*steps, strict=True), strict=True):
             milliseconds, spans = least_disturbed(own)
             each = [step[0] for step in own]

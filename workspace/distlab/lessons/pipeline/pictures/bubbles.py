@@ -36,9 +36,12 @@ def table(measured: list[dict]) -> list[dict]:
         measured: as `picture` takes it.
     """
     rows = [
-        {key: one[key] for key in ("schedule", "ranks", "microbatches")}
-        | {"measured": one["bubble"], "expected": expected(one["schedule"], one["ranks"], one["microbatches"])}
-        for one in require(measured, "bubble")
+        {key: record[key] for key in ("schedule", "ranks", "microbatches")}
+        | {
+            "measured": record["bubble"],
+            "expected": expected(record["schedule"], record["ranks"], record["microbatches"]),
+        }
+        for record in require(measured, "bubble")
     ]
     names = list(STAGES_PER_RANK)
     return sorted(rows, key=lambda row: (names.index(row["schedule"]), row["ranks"], row["microbatches"]))

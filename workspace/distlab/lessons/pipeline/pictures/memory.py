@@ -15,9 +15,9 @@ def table(records: list[dict]) -> list[dict]:
         records: as `picture` takes them.
     """
     return [
-        {key: one[key] for key in ("schedule", "rank", "microbatches")}
-        | {f"{part} (MB)": one[part] / 1e6 for part in PARTS}
-        for one in sorted(require(records, "memory"), key=lambda one: one["rank"])
+        {key: record[key] for key in ("schedule", "rank", "microbatches")}
+        | {f"{part} (MB)": record[part] / 1e6 for part in PARTS}
+        for record in sorted(require(records, "memory"), key=lambda record: record["rank"])
     ]
 
 

@@ -10,7 +10,7 @@ def times(records: list[dict]) -> dict[int, float]:
     Args:
         records: of the event `sweep`, each with splits, milliseconds and overlaps.
     """
-    return dict(sorted((one["splits"], one["milliseconds"]) for one in require(records, "sweep")))
+    return dict(sorted((record["splits"], record["milliseconds"]) for record in require(records, "sweep")))
 
 
 def picture(records: list[dict]) -> Picture:
@@ -45,7 +45,7 @@ def picture(records: list[dict]) -> Picture:
         fontsize=9,
         color=INK,
     )
-    if not all(one["overlaps"] for one in records):
+    if not all(record["overlaps"] for record in records):
         most = max(line)
         title = (
             f"Both stages on one device: nothing overlaps, {most} pieces take {line[most] / plain:.1f} times as long"

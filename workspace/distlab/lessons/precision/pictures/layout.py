@@ -23,7 +23,7 @@ def picture(records: list[dict]) -> Picture:
         records: of the event `places` and one rank, each with name, strides and places.
     """
     records = require(records, "places")
-    said = "; ".join(f"{one['name']}: one pixel at addresses {addresses(one, PIXEL)}" for one in records)
+    said = "; ".join(f"{record['name']}: one pixel at addresses {addresses(record, PIXEL)}" for record in records)
     figure, (axes,) = new(0.9 * len(records) + 0.9, f"Memory of an image of three channels. {said}.")
     length = len(records[0]["places"])
     rows = [1.25 * number for number in range(len(records))]
@@ -61,7 +61,7 @@ def layers(records: list[dict]) -> Picture:
         records: of the event `layer` and one rank, each with layer, given and gives.
     """
     records = require(records, "layer")
-    said = "; ".join(f"{one['layer']}: {one['given']} to {one['gives']}" for one in records)
+    said = "; ".join(f"{record['layer']}: {record['given']} to {record['gives']}" for record in records)
     figure, (axes,) = new(0.3 * len(records) + 0.7, f"Memory format, layer by layer. {said}.")
     for row, record in enumerate(records):
         for column, key in enumerate(("given", "gives")):
