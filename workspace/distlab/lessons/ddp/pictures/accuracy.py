@@ -1,4 +1,7 @@
-"""Accuracy after the same number of epochs, by how many samples make one update."""
+"""Accuracy after the same number of epochs, by how many samples make one update.
+
+Draws what the training script `ddp` reported, run with batches of several sizes.
+"""
 
 from distlab.drawing.colours import INK, RANKS, SOFT
 from distlab.drawing.figure import Picture, guide_lines, new, require, say

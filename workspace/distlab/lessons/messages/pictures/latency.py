@@ -1,4 +1,7 @@
-"""Measured times of messages and the line of latency and bandwidth through them."""
+"""Measured times of messages and the line of latency and bandwidth through them.
+
+Draws what `messages/sizes` reported, with the fit of `measure.alpha_beta`.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""The share of a step that ranks are idle, over the number of microbatches: measured beside the formula."""
+"""The share of a step that ranks are idle, over the number of microbatches: measured beside the formula.
+
+Draws what `schedules.bubble` makes of the steps that `pipeline/steps` reported.
+"""
 
 from distlab.drawing.colours import INK, look
 from distlab.drawing.figure import Picture, guide_lines, new, require, say

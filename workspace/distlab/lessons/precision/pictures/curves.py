@@ -1,4 +1,7 @@
-"""Loss and accuracy epoch by epoch, one line per way of training."""
+"""Loss and accuracy epoch by epoch, one line per way of training.
+
+Draws what the training scripts `ddp` and `amp` reported.
+"""
 
 from distlab.drawing.colours import MARKERS, RANKS
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
