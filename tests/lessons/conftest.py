@@ -1,6 +1,7 @@
 """What holds for the tests of all lessons."""
 
 import pytest
+from running import Runner
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -12,3 +13,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def warm_module(warm_session, tmp_path_factory):
+    """Like `warm`, for runs that several tests of a module read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DISTLAB_RUNS", str(tmp_path_factory.mktemp("runs")))
+        yield Runner(warm_session)

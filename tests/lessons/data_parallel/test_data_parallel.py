@@ -56,7 +56,7 @@ def _by_name(name, *words):
 
 @pytest.fixture(scope="module")
 def trained(root, tmp_path_factory):
-    words = ("--data", "digits", "--data-root", root, "--limit", 500, "--batch-size", 32, "--epochs", 2)
+    words = ("--data", "digits", "--data-root", root, "--limit", 200, "--batch-size", 32, "--epochs", 2)
     found = {}
     for script in (single, data_parallel):
         folder = tmp_path_factory.mktemp(script.__name__.rpartition(".")[2])
@@ -81,12 +81,12 @@ def test_it_is_one_rank_and_the_batch_is_the_whole_batch(trained):
     (ours,), (expected,) = (events(trained[script], "setup") for script in (data_parallel, single))
     same = set(ours) - {"time"}
     assert {key: ours[key] for key in same} == {key: expected[key] for key in same}
-    assert (ours["world_size"], ours["samples_per_update"], ours["own_samples"]) == (1, 32, 500)
+    assert (ours["world_size"], ours["samples_per_update"], ours["own_samples"]) == (1, 32, 200)
     (end,) = events(trained[data_parallel], "end")
-    assert end["images"] == 1000
+    assert end["images"] == 400
     for record in events(trained[data_parallel], "epoch"):
         assert record["images_per_second"] == record["images_per_second_all"]
-        assert record["images"] == 500
+        assert record["images"] == 200
 
 
 def test_it_says_what_stands_in(trained):
@@ -168,12 +168,8 @@ def test_memory_is_that_of_the_tensors(tmp_path):
     assert first["weights"] == first["gradients"] == first["optimizer"] == weights
     assert first["batch"] == 8 * 784 * 4 and first["gathered"] == 8 * 10 * 4
     for record in others:
-        assert (record["weights"], record["gradients"], record["optimizer"], record["gathered"]) == (
-            weights,
-            weights,
-            0,
-            0,
-        )
+        assert record["weights"] == record["gradients"] == weights
+        assert record["optimizer"] == record["gathered"] == 0
         assert record["batch"] == 2 * 784 * 4
         # Two samples: two linear layers and two ReLUs of 256, one of 10.
         assert record["activations"] == 2 * 4 * (4 * 256 + 10)

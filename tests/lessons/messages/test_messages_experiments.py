@@ -67,9 +67,9 @@ def test_in_a_world_of_one_there_is_nobody_to_wait_for(warm):
 # -- collectives --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def collected(warm):
-    return warm(experiment("collectives"), bytes=400_000, quiet=True)
+@pytest.fixture(scope="module")
+def collected(warm_module):
+    return warm_module(experiment("collectives"), bytes=400_000, quiet=True)
 
 
 def test_collectives_give_what_one_process_works_out(collected):
@@ -131,7 +131,7 @@ def test_operations_give_what_python_gives(collected):
 
 
 def collectives_before(result) -> list[list[int]]:
-    return [record["before"] for record in result.records("op") if record["name"] == "SUM"]
+    return [record["before"] for record in result.records("op", name="SUM")]
 
 
 def test_sockets_count_no_less_than_must_travel_and_the_ring_counts_no_more(collected):
@@ -178,7 +178,7 @@ def test_a_process_without_connections_is_no_number(monkeypatch):
 def test_gloo_does_all_on_the_cpu_and_all_ranks_say_so(warm):
     done = warm(experiment("backends"), quiet=True)
     for rank in range(RANKS):
-        tried = [record for record in done.records("operation") if record["rank"] == rank and record["device"] == "cpu"]
+        tried = done.records("operation", rank=rank, device="cpu")
         assert len(tried) == 13 and all(record["refused"] is None for record in tried), tried
     assert {record["backend"] for record in done.records("backend")} == {"gloo", "nccl", "mpi"}
 
@@ -188,7 +188,7 @@ def test_gloo_does_all_on_the_cpu_and_all_ranks_say_so(warm):
 
 def test_irecv_leaves_the_box_alone_until_wait(warm):
     done = warm(experiment("overlap"), late=0.3, work=0.3, hosts="node1:1,node2:1", quiet=True)
-    boxes = {record["way"]: record for record in done.records("box") if record["rank"] == 1}
+    boxes = {record["way"]: record for record in done.records("box", rank=1)}
     assert boxes["irecv"]["early"] == 0.0 and [record["late"] for record in boxes.values()] == [1.0, 1.0]
     assert overlap.done(done.records("span"), "recv", 1) > 550
     assert overlap.done(done.records("span"), "irecv", 1) < 450
@@ -217,7 +217,7 @@ def test_uneven_hosts_are_no_mesh(warm):
 def test_objects_cost_more_drag_along_more_and_run_code(warm):
     done = warm(experiment("objects"), bytes=400_000, repeats=1, quiet=True)
     assert all(record["same"] for record in done.records("same"))
-    ways = {record["way"]: record for record in done.records("way") if record["rank"] == 0}
+    ways = {record["way"]: record for record in done.records("way", rank=0)}
     assert ways["all_gather_object"]["sent"] > ways["all_gather"]["sent"] >= 3 * 400_000
     view = done.records("view")[0]
     assert view["pickled"] > view["table"] == 1000 * view["row"]
@@ -235,9 +235,13 @@ def test_objects_cost_more_drag_along_more_and_run_code(warm):
 # -- ring ---------------------------------------------------------------------------------------
 
 
-def test_the_ring_is_seen_message_by_message(warm):
-    done = warm(experiment("ring"), quiet=True)
-    steps, ends = done.records("step"), done.records("end")
+@pytest.fixture(scope="module")
+def rung(warm_module):
+    return warm_module(experiment("ring"), quiet=True)
+
+
+def test_the_ring_is_seen_message_by_message(rung):
+    steps, ends = rung.records("step"), rung.records("end")
     assert len(steps) == RANKS * 2 * (RANKS - 1)
     assert all(record["to"] == (record["rank"] + 1) % RANKS for record in steps)
     # What is sent is the chunk that is marked, as its owner held it then.
@@ -286,7 +290,7 @@ def test_ring_and_all_reduce_agree_and_are_timed_at_each_size(warm):
     sizes = ["1024", "6000", "65536"]
     done = warm(experiment("sizes"), "--sizes", *sizes, "--held-out", "4096", "--budget", "0.02", quiet=True)
     for rank in range(RANKS):
-        records = [record for record in done.records("time") if record["rank"] == rank]
+        records = done.records("time", rank=rank)
         assert [(record["size"], record["way"], record["held_out"]) for record in records] == [
             (size, way, size == 4096) for size in (1024, 6000, 65536, 4096) for way in ("all_reduce", "ring")
         ]
@@ -306,10 +310,9 @@ def test_a_ring_that_sums_wrongly_is_seen(warm, tmp_path):
 # -- MPI ----------------------------------------------------------------------------------------
 
 
-def test_the_ring_under_mpirun_gives_what_gloo_gives(warm):
+def test_the_ring_under_mpirun_gives_what_gloo_gives(warm, rung):
     mpi = warm(experiment("mpi"), hosts="node1:1", quiet=True)
-    gloo = warm(experiment("ring"), quiet=True)
-    assert [record["held"] for record in mpi.records("mpi")] == [record["held"] for record in gloo.records("end")]
+    assert [record["held"] for record in mpi.records("mpi")] == [record["held"] for record in rung.records("end")]
     assert mpi.records("mpirun")[0]["shown"] == "mpirun -n 4 python distlab/scripts/ring_mpi.py"
     assert sorted(mpi.text(0).splitlines()) == [f"rank {rank} has {[1111.0] * 4}" for rank in range(RANKS)]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from alone import in_folder
 from distlab import checkpoint, data, loop, models, process
 from distlab.scripts import language, model_parallel
 from distlab.stages.devices import OnDevices
@@ -147,13 +148,10 @@ def train(model):
 
 
 @pytest.fixture
-def folder(monkeypatch, tmp_path):
+def folder(tmp_path):
     """Where runs of this process leave their files."""
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-    return tmp_path
+    with in_folder(tmp_path):
+        yield tmp_path
 
 
 @pytest.mark.parametrize("tied", [False, True])

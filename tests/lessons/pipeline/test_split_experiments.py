@@ -2,9 +2,10 @@
 
 import time
 
+import alone
 import pytest
 import torch
-from distlab import checkpoint, models, report
+from distlab import checkpoint, models
 from distlab.lessons.pipeline.experiments import split_memory, split_times
 from distlab.scripts import compare_weights as split_weights
 from torch.nn.functional import cross_entropy
@@ -13,19 +14,9 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def reported(monkeypatch, tmp_path):
+def reported(tmp_path):
     """The records of an experiment with the options given, run in this process."""
-
-    def run(experiment, *words):
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-        monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-        monkeypatch.setattr("sys.argv", [experiment.__name__, *map(str, words)])
-        experiment.main()
-        return report.read(tmp_path)
-
-    return run
+    return lambda experiment, *words: alone.report_of(experiment, tmp_path, *words)
 
 
 # -- memory --------------------------------------------------------------------------------------
@@ -37,9 +28,9 @@ BLOCK = 4 * WIDTH + 3 * WIDTH**2 + (WIDTH**2 + WIDTH) + (4 * WIDTH**2 + 4 * WIDT
 BEFORE, BEHIND = (256 + CONTEXT) * WIDTH, 2 * WIDTH + 256 * WIDTH
 
 
-@pytest.fixture
-def memory(reported):
-    records = reported(split_memory, *SIZE, "--batch-sizes", 4, 8)
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory):
+    records = alone.report_of(split_memory, tmp_path_factory.mktemp("run"), *SIZE, "--batch-sizes", 4, 8)
     return {(record["batch_size"], record["stages"], record["stage"]): record for record in records}
 
 

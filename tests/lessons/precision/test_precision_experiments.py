@@ -2,9 +2,10 @@
 
 import argparse
 
+import alone
 import pytest
 import torch
-from distlab import process, report
+from distlab import process
 from distlab.lessons.precision.experiments import casts as amp_casts
 from distlab.lessons.precision.experiments import clip as amp_clip
 from distlab.lessons.precision.experiments import formats as amp_formats
@@ -158,18 +159,13 @@ def test_compiling_needs_a_compiler(monkeypatch):
 
 
 @pytest.fixture
-def reported(monkeypatch, tmp_path, capsys):
-    """What amp_speed reports with the options given, in this process."""
+def reported(tmp_path):
+    """The rows that the experiment reports with the options given, in this process."""
+    small = ("--rounds", 1, "--width", 8, "--pixels", 8, "--batch-size", 2)
 
     def run(*words):
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-        monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-        small = ["--rounds", "1", "--width", "8", "--pixels", "8", "--batch-size", "2"]
-        monkeypatch.setattr("sys.argv", ["amp_speed.py", *small, *words])
-        amp_speed.main()
-        return {record["name"]: record for record in report.read(tmp_path) if record["event"] == "row"}
+        records = alone.report_of(amp_speed, tmp_path, *small, *words)
+        return {record["name"]: record for record in records if record["event"] == "row"}
 
     return run
 
