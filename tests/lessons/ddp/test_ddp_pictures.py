@@ -8,18 +8,9 @@ from distlab.lessons.ddp.pictures import no_sync as traffic
 from distlab.lessons.ddp.pictures import overlap as timeline
 from distlab.lessons.ddp.pictures import speed as scaling
 from distlab.lessons.ddp.pictures import uneven as waiting
-from matplotlib.collections import LineCollection, PolyCollection
+from drawn import boxes, colours, stretches, words
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
-
-
-def rectangles(axes) -> list[Rectangle]:
-    return [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-
-
-def words(axes) -> list[str]:
-    return [text.get_text() for text in axes.texts if text.get_text()]
-
 
 # -- shards -------------------------------------------------------------------------------------
 
@@ -36,7 +27,7 @@ def test_a_sample_is_coloured_by_its_rank_and_divided_when_two_hold_it():
     (axes,) = shards.picture(DEALT).axes
     cells = {
         (round(box.get_x() + 0.5, 2), round(box.get_y() + 0.44), box.get_width()): to_hex(box.get_facecolor())
-        for box in rectangles(axes)
+        for box in boxes(axes)
     }
     assert cells == {
         (0, 0, 1): RANKS[0],
@@ -85,12 +76,7 @@ def test_timeline_draws_each_kind_when_it_was_and_says_the_overlap():
     single = record | {"bucket_mb": 1000.0, "buckets": [[1, 0]], "spans": SPANS[:3]}
     above, axes = timeline.picture([record, single]).axes
     assert above.get_title(loc="left") == "one bucket"
-    bars = []
-    for collection in axes.collections:
-        if isinstance(collection, PolyCollection):
-            for path in collection.get_paths():
-                bars.append((path.vertices[:, 0].min(), path.vertices[:, 0].max()))
-    assert bars == [(0, 2), (2, 6), (4, 8)]
+    assert stretches(axes) == [[(0, 2)], [(2, 6)], [(4, 8)]]
     assert "50% overlap" in "".join(words(axes))
     assert axes.get_xlabel() == "milliseconds since the step began"
     assert "2 buckets of at most 4 MB" in axes.get_title(loc="left")
@@ -102,7 +88,7 @@ def test_timeline_draws_each_kind_when_it_was_and_says_the_overlap():
 def test_traffic_is_dark_where_bytes_travel():
     records = [{"way": "each time", "bytes": [2000, 2000]}, {"way": "once", "bytes": [0, 2000]}]
     (axes,) = traffic.picture(records).axes
-    assert [to_hex(box.get_facecolor()) for box in rectangles(axes)] == [RANKS[0], RANKS[0], PALE, RANKS[0]]
+    assert colours(boxes(axes)) == [RANKS[0], RANKS[0], PALE, RANKS[0]]
     assert words(axes) == ["2 kB", "2 kB", "= 4 kB", "nothing", "2 kB", "= 2 kB"]
 
 
@@ -113,9 +99,9 @@ def test_batches_are_full_where_they_were_trained():
     records = [{"rank": 0, "number": 2}, {"rank": 0, "number": 1}, {"rank": 1, "number": 1}]
     assert waiting.reached(records) == {0: 2, 1: 1}
     left, right = waiting.picture({1: 1, 0: 3}, {"a": {0: 2, 1: 1}, "b": {0: 3, 1: 1}}).axes
-    full = [to_hex(box.get_facecolor()) for box in rectangles(left)]
+    full = colours(boxes(left))
     assert full == [RANKS[0], RANKS[0], "#ffffff", RANKS[1]]
-    assert "#ffffff" not in [to_hex(box.get_facecolor()) for box in rectangles(right)]
+    assert "#ffffff" not in colours(boxes(right))
 
 
 # -- scaling ------------------------------------------------------------------------------------
@@ -152,7 +138,7 @@ def test_the_best_round_is_one_round_of_all_ranks():
 
 def test_scaling_bars_stack_ranks_beside_ideal_and_limit():
     (axes,) = scaling.picture(speed(1, 200.0, 200.0) + speed(4, 90.0, 120.0)).axes
-    bars = [(box.get_y(), box.get_height(), to_hex(box.get_facecolor())) for box in rectangles(axes)]
+    bars = [(box.get_y(), box.get_height(), to_hex(box.get_facecolor())) for box in boxes(axes)]
     assert bars == [(0, 200, RANKS[0]), *((90 * rank, 90, RANKS[rank]) for rank in range(4))]
     (ideal,) = axes.lines
     assert list(ideal.get_ydata()) == [200, 800]
