@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Patch
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT, look
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -43,13 +44,12 @@ def picture(records: list[dict]) -> Picture:
         if record["measured"]:
             axes.plot(record["measured"] / 1e6, row, look(record["replica"]).marker, color=INK, mfc="none", ms=8)
     names = [f"device {record['replica']}" + " (main)" * (record["replica"] == 0) for record in records]
-    axes.set_yticks(range(len(records)), names)
-    axes.set_ylim(len(records) - 0.5, -0.5)
+    lanes.lay(axes, names)
     axes.set_xlim(0, 1.14 * longest / 1e6)
     more = total(records[0]) / total(records[-1])
     say(axes, f"The main device holds {more:.1f} times what the last one holds", "megabytes", None)
     handles = [
         Patch(facecolor=colour, edgecolor=INK, hatch=hatch, label=label) for label, colour, hatch in PARTS.values()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

@@ -1,5 +1,6 @@
 """Where the time of a training step goes: one device beside replicas, a panel per network."""
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -56,15 +57,14 @@ def picture(records: list[dict]) -> Picture:
                     handles[label] = axes.barh(row, width, 0.62, left, **look)
                 left += width
             axes.text(left + 0.01 * longest, row, f"{left:.1f} ms", va="center", fontsize=9, color=INK)
-        axes.set_yticks(range(len(both)), [_name(record) for record in both])
-        axes.set_ylim(len(both) - 0.5, -0.5)
+        lanes.lay(axes, [_name(record) for record in both])
         axes.set_xlim(0, 1.12 * longest)
         ratio = times(records, model)
         last = axes is all_axes[-1]
         say(axes, f"{model}: {ratio:.1f} times as long on replicas", "milliseconds of one step" if last else None, None)
     names = [label for label, _, _ in PARTS.values() if label in handles]
     bars = [handles[name] for name in names]
-    figure.legend(bars, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=bars, labels=names)
     return figure
 
 

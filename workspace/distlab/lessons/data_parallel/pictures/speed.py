@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Patch
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PAPER, RANKS, SOFT
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -71,12 +72,11 @@ def picture(records: list[dict]) -> Picture:
             shift = 0.02 * max(row[f"{work}_times"] for row in own)
             axes.text(times + shift, place, f"{times:.2f} x", va="center", fontsize=8.5, color=INK, bbox=room)
         axes.axvline(1, color=INK, linestyle=":", linewidth=1.2)
-        axes.set_yticks(range(len(own)), [_name(row) for row in own])
-        axes.set_ylim(len(own) - 0.5, -0.5)
+        lanes.lay(axes, [_name(row) for row in own])
         axes.set_xlim(0, 1.22 * max(row[f"{work}_times"] for row in own))
         bottom = number // len(WORK) == len(nets) - 1
         say(axes, f"{net}: {work}", "images per second, first bar = 1" if bottom else None, None)
     kinds = [kind for kind in LOOK if any(row["kind"] == kind for row in rows)]
     handles = [Patch(facecolor=LOOK[k][1], edgecolor=INK, hatch=LOOK[k][2], label=LOOK[k][0]) for k in kinds]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

@@ -1,5 +1,6 @@
 """When two threads of one process are at work: in turns, or at the same time."""
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, look
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -34,8 +35,7 @@ def picture(records: list[dict]) -> Picture:
             its = look(number)
             bars = [(start, end - start) for start, end in lane]
             axes.broken_barh(bars, (number - 0.36, 0.72), facecolor=its.colour, hatch=its.hatch)
-        axes.set_yticks(range(len(record["spans"])), [f"thread {number}" for number in range(len(record["spans"]))])
-        axes.set_ylim(len(record["spans"]) - 0.5, -0.5)
+        lanes.lay(axes, [f"thread {number}" for number in range(len(record["spans"]))])
         axes.set_xlim(0, 1.02 * last)
         axes.axvline(1000 * record["alone"], color=INK, linestyle=":", linewidth=1.2)
         title = f"{record['kind']}: two threads take {times(record):.1f} times as long as one with half of the work"

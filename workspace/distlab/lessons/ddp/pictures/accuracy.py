@@ -4,7 +4,7 @@ Draws what the training script `ddp` reported, run with batches of several sizes
 """
 
 from distlab.drawing.colours import INK, RANKS, SOFT
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 
 STYLES = {
     False: (RANKS[1], "s", "--", "learning rate as for one rank"),
@@ -35,9 +35,7 @@ def picture(records: list[dict]) -> Picture:
                 f"{points[-1][1]:.0f} %", points[-1], (8, 0), textcoords="offset points", va="center", fontsize=9.5
             )
     batches = sorted({record["batch"] for record in records})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
-    axes.minorticks_off()
+    doubling(axes, batches, [f"{batch:,}" for batch in batches])
     axes.margins(x=0.1)
     reference = min(records, key=lambda record: record["batch"])["accuracy"]
     axes.axhline(100 * reference, color=SOFT, linewidth=0.8, linestyle=":")

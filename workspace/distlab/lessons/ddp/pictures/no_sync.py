@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, RANKS, SOFT, TEXT_ON_RANKS
 from distlab.drawing.figure import Picture, new, require, say
 
@@ -24,8 +25,7 @@ def picture(records: list[dict]) -> Picture:
             axes.text(part + 1, row, words, ha="center", va="center", fontsize=9, color=ink)
         axes.text(parts + 0.6, row, f"= {sum(record['bytes']) / 1000:,.0f} kB", va="center", fontsize=9.5, color=INK)
     axes.set_xlim(0.5, parts + 1.4)
-    axes.set_ylim(len(records) - 0.5, -0.5)
+    lanes.lay(axes, [record["way"] for record in records])
     axes.set_xticks(range(1, parts + 1))
-    axes.set_yticks(range(len(records)), [record["way"] for record in records])
     say(axes, "no_sync saves traffic only when it holds the forward pass too", "micro-batch of one update", None)
     return figure

@@ -65,5 +65,5 @@ def picture(records: list[dict]) -> Picture:
         Patch(facecolor=SOFT, label="backward"),
         Patch(facecolor=PAPER, edgecolor=SOFT, hatch="////", label="all-reduce, by bucket number"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

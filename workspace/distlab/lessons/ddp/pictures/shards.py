@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import PAPER, look
 from distlab.drawing.figure import Picture, new, require, say
 
@@ -59,11 +60,10 @@ def picture(records: list[dict]) -> Picture:
                     size = 8 if len(owners) == 1 and samples <= 40 else 6
                     axes.text(left + width / 2, row, rank, ha="center", va="center", fontsize=size, color=its.text)
         axes.set_xlim(-0.6, samples - 0.4)
-        axes.set_ylim(len(epochs) - 0.5, -0.5)
-        axes.set_yticks(range(len(epochs)), epochs)
+        lanes.lay(axes, epochs)
         last = axes is panels[-1]
         say(axes, TITLES[choice], "sample (its index in the data set)" if last else None, "epoch")
     handles = [Rectangle((0, 0), 1, 1, facecolor=look(rank).colour, hatch=look(rank).hatch) for rank in ranks]
     labels = [f"rank {rank}" for rank in ranks]
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(ranks), frameon=False, fontsize=9)
+    figure.legend_below(len(ranks), handles=handles, labels=labels)
     return figure

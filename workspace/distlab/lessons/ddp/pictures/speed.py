@@ -100,5 +100,5 @@ def picture(records: list[dict]) -> Picture:
         Line2D([], [], color=INK, linewidth=2, label=f"one rank x {kind} in use"),
         Patch(facecolor=look(0).colour, label="measured, by rank"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

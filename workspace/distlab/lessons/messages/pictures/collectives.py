@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT, look
-from distlab.drawing.figure import Picture, new, require
+from distlab.drawing.figure import Picture, bare, new, require
 
 EMPTY = -1
 # Their results are sums, which no rank had before.
@@ -108,9 +108,7 @@ def _panel(axes: Axes, name: str, before: list[list[float]], after: list[list[fl
     axes.set_ylim(ranks - 0.4, -0.6)
     axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
     axes.set_xticks([width / 2, start + max(map(len, after)) / 2], ["before", "after"])
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    bare(axes)
     axes.set_title(f"{name}: {WORDS[name]}", fontsize=10, loc="left")
 
 
@@ -193,9 +191,7 @@ def picture_of_ops(records: list[dict]) -> Picture:
         labels = [f"rank {rank}" for rank in ranks] + ["all get"]
         axes.set_yticks([*range(len(ranks)), result], labels if first else [""] * len(labels))
         axes.set_xticks([])
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        bare(axes)
         axes.set_title(name, fontsize=10, loc="left")
     for axes in panels[len(names) :]:
         axes.axis("off")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from distlab.drawing.colours import INK, RANKS, SOFT
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 from distlab.drawing.units import words_of_size, words_of_time
 from distlab.measure.alpha_beta import AlphaBeta
 
@@ -53,13 +53,11 @@ def picture(
         words = f" half the bandwidth\n at {words_of_size(half)}"
         place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
         axes.annotate(words, (half, 0.02), fontsize=8.5, color=RANKS[1], **place)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(least, most)
     axes.set_ylim(0.5e3 * min([*seconds, line.seconds(min(sizes))]), None)
-    axes.set_xticks(sorted(set(sizes)), [words_of_size(size) for size in sorted(set(sizes))])
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
+    doubling(axes, sorted(set(sizes)), [words_of_size(size) for size in sorted(set(sizes))])
     say(axes, f"{what}: {line} on average", "size of the tensor on each rank", "milliseconds")
     axes.legend(loc="upper left", frameon=False, fontsize=8.5)
     return figure

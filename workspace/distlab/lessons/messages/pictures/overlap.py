@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Patch
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PAPER, SOFT, look
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -52,13 +53,12 @@ def picture(records: list[dict]) -> Picture:
         for row, rank in enumerate(ranks):
             end = done(records, way, rank)
             axes.text(end, row, f"  {end:.0f} ms", va="center", fontsize=9, color=INK)
-        axes.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in ranks])
-        axes.set_ylim(len(ranks) - 0.5, -0.5)
+        lanes.lay(axes, [f"rank {rank}" for rank in ranks])
         axes.set_xlim(0, 1.12 * last)
         say(axes, TITLES[way], "milliseconds since both began" if axes is panels[-1] else None, None)
     handles = [
         Patch(facecolor=SOFT, label="works"),
         Patch(facecolor=PAPER, edgecolor=INK, hatch="////", label="waits for the other"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend_below(2, handles=handles)
     return figure

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from distlab.drawing.colours import INK, RANKS
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 from distlab.drawing.units import words_of_size, words_of_time
 
 STYLES = ((RANKS[0], "o", "-"), (RANKS[1], "s", "--"), (RANKS[2], "^", "-."), (RANKS[3], "D", ":"))
@@ -43,11 +43,9 @@ def picture(lines: Mapping[str, Mapping[int, float]], title: str) -> Picture:
     for (way, line), (colour, marker, dash) in zip(lines.items(), STYLES, strict=False):
         milliseconds = [1e3 * line[size] for size in sorted(line)]
         axes.plot(sorted(line), milliseconds, dash, marker=marker, color=colour, mec=INK, mew=0.6, ms=6.5, label=way)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(sizes, [words_of_size(size) for size in sizes])
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
+    doubling(axes, sizes, [words_of_size(size) for size in sizes])
     say(axes, title, "size of the tensor on each rank", "milliseconds")
     axes.legend(loc="upper left", frameon=False, fontsize=9)
     return figure

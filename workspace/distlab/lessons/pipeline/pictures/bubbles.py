@@ -4,7 +4,7 @@ Draws what `schedules.bubble` makes of the steps that `pipeline/steps` reported.
 """
 
 from distlab.drawing.colours import INK, look
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 from distlab.lessons.pipeline.orders import STAGES_PER_RANK, stages_per_rank
 from distlab.lessons.pipeline.schedules import bubble, formula, simulate
 
@@ -80,9 +80,7 @@ def picture(measured: list[dict]) -> Picture:
         mark = {"color": its.colour, "mec": INK, "ms": 8, "label": f"{name} measured, p = {ranks}"}
         axes.plot(at, [100 * row["measured"] for row in own], its.marker, **mark)
     pieces = sorted({row["microbatches"] for row in rows})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(pieces, pieces)
-    axes.minorticks_off()
+    doubling(axes, pieces, pieces)
     axes.set_ylim(0, None)
     axes.yaxis.set_major_formatter("{x:.0f} %")
     say(axes, "Idle share of a step, measured and expected", "microbatches in a step (m)", "bubble")

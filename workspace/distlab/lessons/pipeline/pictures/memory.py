@@ -54,5 +54,5 @@ def picture(records: list[dict]) -> Picture:
     say(axes, title, None, "megabytes at the peak")
     ranks = sorted({row["rank"] for row in rows})
     handles = [Patch(facecolor=look(rank).colour, hatch=look(rank).hatch, label=f"rank {rank}") for rank in ranks]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 8), frameon=False, fontsize=9)
+    figure.legend_below(min(len(handles), 8), handles=handles)
     return figure

@@ -1,7 +1,7 @@
 """Time of a step over the number of pieces in which a batch goes through two devices."""
 
 from distlab.drawing.colours import INK, RANKS, SOFT
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 
 
 def times(records: list[dict]) -> dict[int, float]:
@@ -28,9 +28,7 @@ def picture(records: list[dict]) -> Picture:
     guide_lines(axes)
     axes.axhline(plain, color=SOFT, linestyle="--", linewidth=1.2)
     axes.plot(list(line), list(line.values()), "-o", color=RANKS[0], mec=INK, mew=0.6, ms=6.5)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(line), list(line))
-    axes.minorticks_off()
+    doubling(axes, list(line), list(line))
     axes.set_ylim(0, 1.15 * max(line.values()))
     # Where the line is not: it starts on the dashed one, and then lies above or below.
     below = line[max(line)] > plain

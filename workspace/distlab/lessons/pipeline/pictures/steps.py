@@ -105,6 +105,5 @@ def picture(records: list[dict] | dict[str, list[dict]], lane: str = "rank") -> 
     handles = _handles(everything)
     later = any(len({span["stage"] for span in record["spans"]}) > 1 for record in everything)
     title = "where a rank has two stages, the later one is drawn lower" if later else None
-    legend = {"ncols": len(handles), "frameon": False, "fontsize": 9, "title": title, "title_fontsize": 9}
-    figure.legend(handles=handles, loc="outside lower center", **legend)
+    figure.legend_below(len(handles), handles=handles, title=title, title_fontsize=9)
     return figure

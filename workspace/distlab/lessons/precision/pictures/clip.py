@@ -1,5 +1,6 @@
 """How long the gradient is that the optimizer gets, by the order of clipping and unscaling."""
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, RANKS
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -31,7 +32,6 @@ def picture(records: list[dict]) -> Picture:
     axes.axvline(limit, color=INK, linewidth=1, linestyle="--")
     axes.set_xscale("log")
     axes.set_xlim(lowest, limit * 400)
-    axes.set_yticks(range(len(records)), [record["way"] for record in records])
-    axes.set_ylim(len(records) - 0.5, -0.5)
+    lanes.lay(axes, [record["way"] for record in records])
     say(axes, f"Clip at {limit:g}, before unscaling: the step all but disappears", "length of the gradient", None)
     return figure

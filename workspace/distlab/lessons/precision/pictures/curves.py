@@ -42,5 +42,5 @@ def picture(runs: dict[str, list[dict]], title: str) -> Picture:
         axes.set_xticks(sorted({record["epoch"] for records in runs.values() for record in records}))
     say(left, title, "epoch", "training loss")
     say(right, "", "epoch", "validation accuracy (%)")
-    figure.legend(loc="outside lower center", ncols=len(runs), frameon=False, fontsize=9)
+    figure.legend_below(len(runs))
     return figure

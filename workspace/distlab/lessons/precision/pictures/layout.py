@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, RANKS, SOFT, TEXT_ON_RANKS
 from distlab.drawing.figure import Picture, new, require, say
 
@@ -71,8 +72,7 @@ def layers(records: list[dict]) -> Picture:
         if record["given"] != record["gives"]:
             axes.text(2.06, row, "changes it", va="center", fontsize=9, color=INK)
     axes.set_xlim(0, 2.6)
-    axes.set_ylim(len(records) - 0.5, -0.5)
-    axes.set_yticks(range(len(records)), [record["layer"] for record in records])
+    lanes.lay(axes, [record["layer"] for record in records])
     axes.set_xticks([0.5, 1.5], ["is given", "gives"])
     say(axes, "One reshape loses channels_last; the next convolution copies it back", None, None)
     return figure

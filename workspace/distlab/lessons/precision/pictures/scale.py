@@ -52,5 +52,5 @@ def picture(records: list[dict]) -> Picture:
     axes.set_yticks(range(low, high + 1), [f"$2^{{{power}}}$" for power in range(low, high + 1)])
     axes.axhline(high, color=SOFT, linewidth=0)
     say(axes, "The scale doubles until something overflows, then it halves", "update", "scale of the loss")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend_below(2)
     return figure
