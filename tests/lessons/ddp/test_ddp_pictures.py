@@ -108,12 +108,12 @@ def test_batches_are_full_where_they_were_trained():
 
 
 def speed(world_size: int, per_rank: float, silent: float) -> list[dict]:
-    seats = ["m core 0", "m core 1"]
+    processors = ["m core 0", "m core 1"]
     return [
         {
             "rank": rank,
             "world_size": world_size,
-            "seats": seats,
+            "processors": processors,
             "images_per_second": [per_rank / 2, per_rank],
             "images_per_second_silent": [silent, silent / 3],
         }

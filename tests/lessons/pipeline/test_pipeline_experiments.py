@@ -35,16 +35,16 @@ def of(records, event):
 
 # -- when stages work ----------------------------------------------------------------------------
 
-PIECES = {2: (1, 2, 4), 4: (4, 8)}
+MICROBATCHES = {2: (1, 2, 4), 4: (4, 8)}
 
 
 def steps(reported, ranks):
     layers = ("--layers", 8) if ranks == 4 else ()
-    words = (*pipe_jobs.WORDS, *layers, "--samples", 1, "--rounds", 2, "--alone", "--pieces", *PIECES[ranks])
-    return reported(ranks, "steps", *words)
+    words = (*layers, "--samples", 1, "--rounds", 2, "--alone", "--microbatches", *MICROBATCHES[ranks])
+    return reported(ranks, "steps", *pipe_jobs.WORDS, *words)
 
 
-@pytest.mark.parametrize("ranks", PIECES)
+@pytest.mark.parametrize("ranks", MICROBATCHES)
 def test_each_stage_does_all_its_work_once_in_the_schedules_order(reported, ranks):
     work = of(steps(reported, ranks), "work")
     assert len(work) == ranks * (10 if ranks == 2 else 8)
@@ -54,7 +54,7 @@ def test_each_stage_does_all_its_work_once_in_the_schedules_order(reported, rank
         assert (record["ranks"], record["stages"]) == (ranks, ranks * orders.STAGES_PER_RANK[record["schedule"]])
 
 
-@pytest.mark.parametrize("ranks", PIECES)
+@pytest.mark.parametrize("ranks", MICROBATCHES)
 def test_a_rank_does_one_thing_at_a_time_and_all_within_the_step(reported, ranks):
     for record in of(steps(reported, ranks), "work"):
         assert all(span["end"] > span["start"] for span in record["spans"])

@@ -50,7 +50,7 @@ def main() -> None:
     with process.alone() as me:
         for name in args.models:
             kinds = [Timed(me, name, args.batch_size, devices) for devices in ([], me.devices())]
-            # In turns, so that what else the machine does disturbs both alike.
+            # The two take turns, so other work on the machine disturbs both alike.
             for _ in range(WARM_UP + args.steps):
                 for timed in kinds:
                     timed.step()

@@ -1,4 +1,4 @@
-"""What travels in each micro-batch of one update, by the way gradients are accumulated."""
+"""What travels in each microbatch of one update, by the way gradients are accumulated."""
 
 from matplotlib.patches import Rectangle
 
@@ -8,10 +8,10 @@ from distlab.drawing.figure import Picture, new, require, say
 
 
 def picture(records: list[dict]) -> Picture:
-    """A row per way, a cell per micro-batch: dark where gradients travel, with the kilobytes in it.
+    """A row per way, a cell per microbatch: dark where gradients travel, with the kilobytes in it.
 
     Args:
-        records: of the event `accumulation` and one rank, each with way and bytes (one per micro-batch).
+        records: of the event `accumulation` and one rank, each with way and bytes (one per microbatch).
     """
     records = require(records, "accumulation")
     parts = len(records[0]["bytes"])
@@ -27,5 +27,5 @@ def picture(records: list[dict]) -> Picture:
     axes.set_xlim(0.5, parts + 1.4)
     lanes.lay(axes, [record["way"] for record in records])
     axes.set_xticks(range(1, parts + 1))
-    say(axes, "no_sync saves traffic only when it holds the forward pass too", "micro-batch of one update", None)
+    say(axes, "no_sync saves traffic only when it holds the forward pass too", "microbatch of one update", None)
     return figure

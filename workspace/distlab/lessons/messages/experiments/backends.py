@@ -23,7 +23,7 @@ def pair(collectives: Collectives) -> None:
 
 
 def from_anyone(collectives: Collectives) -> None:
-    """Rank 0 takes whatever comes, from rank 1, who sends only when rank 0 may take so."""
+    """Rank 0 receives from any rank; rank 1 sends only once rank 0 was allowed to."""
     pending: list[dist.Work] = []
     taker, box = collectives.me.rank == 0, collectives.own(1)
     refused = attempt(lambda: pending.append(dist.irecv(box, None, group=collectives.group))) if taker else None

@@ -98,7 +98,7 @@ def _panel(axes: Axes, name: str, before: list[list[float]], after: list[list[fl
             cell(axes, place, rank, value, "nowhere" if value == EMPTY else rank, ranks)
         whose = origins(before, after[rank])
         if reduces:
-            # Of two ranks a sum can be a number that one of them had.
+            # A sum can equal a number that some rank had, such as 0 + 10.
             sums = {sum(column) for column in zip(*before, strict=True)}
             whose = ["sum" if value in sums else origin for value, origin in zip(after[rank], whose, strict=True)]
         for place, (value, origin) in enumerate(zip(after[rank], whose, strict=True)):
@@ -179,7 +179,7 @@ def picture_of_ops(records: list[dict]) -> Picture:
         result = len(ranks) + 0.45
         for place, value in enumerate(results[name] or []):
             column = [row[place] for row in before]
-            # The smallest and the largest number are some rank's own; a product is nobody's.
+            # The smallest and the largest number are some rank's own; a product is no rank's.
             own = name in ("MIN", "MAX") and value in column
             cell(axes, place, result, value, ranks[column.index(value)] if own else "sum", len(ranks))
         if not results[name]:

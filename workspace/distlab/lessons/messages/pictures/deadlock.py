@@ -108,7 +108,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], wor
         connectionstyle="arc3,rad=-0.12",
     )
     axes.add_patch(bow)
-    # Outside the bow, where no other arrow runs.
+    # The label is outside the curve, where it meets no other arrow.
     middle = [(a + b) / 2 for a, b in zip(start, end, strict=True)]
     far = math.hypot(*middle) or 1.0
     x, y = (part * (1 + 0.24 / far) for part in middle)

@@ -16,7 +16,7 @@ from distlab.lessons.pipeline.case import Case, options, shape, slowest
 from distlab.measure.sent import tcp_bytes_sent
 
 REPLICAS = 2
-# What lies inside a host -> what then goes from host to host.
+# What is inside a host -> what then goes between hosts.
 LAYOUTS = {"replicas": "pipeline between hosts", "stages": "replicas between hosts"}
 
 

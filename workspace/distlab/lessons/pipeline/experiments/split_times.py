@@ -40,7 +40,7 @@ class Timed(OnDevices):
         output = super().work(stage, x)
         self.until_now("forward", stage)
         if stage < len(self.stages) - 1:
-            # This gradient is complete when the stage behind is done, the gradients of its weights too.
+            # When this gradient is there, backward of the later stage is done, weights included.
             output.register_hook(lambda _: self.until_now("backward", stage + 1))
         return output
 
@@ -70,7 +70,7 @@ def largest(ones: list[Tensor], others: list[Tensor]) -> float:
 
 def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, args: argparse.Namespace) -> None:
     """Report an event `sweep` for each number of pieces."""
-    # Updates take their time and change nothing, so that results can be compared.
+    # A learning rate of 0: the update takes its time and changes nothing, so results can be compared.
     optimizer = AdamW(model.parameters(), lr=0.0)
     seconds: dict[int, list[float]] = {splits: [] for splits in args.splits}
     # The first round warms up.

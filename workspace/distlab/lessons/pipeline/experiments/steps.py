@@ -17,16 +17,16 @@ from distlab.lessons.pipeline.case import Alone, Case, least_disturbed, options,
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--schedules", nargs="+", choices=tuple(stages.SCHEDULES), default=list(stages.SCHEDULES))
-    parser.add_argument("--pieces", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="numbers of microbatches")
+    parser.add_argument("--microbatches", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="numbers of microbatches")
     parser.add_argument("--samples", type=int, default=1, help="sequences of one microbatch")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--alone", action="store_true", help="measure one process too")
     args = parser.parse_args()
     with process.group() as me:
-        alone = [Alone(me, args, microbatches, args.samples) for microbatches in args.pieces if args.alone]
+        alone = [Alone(me, args, microbatches, args.samples) for microbatches in args.microbatches if args.alone]
         cases = []
         for schedule in args.schedules:
-            for microbatches in args.pieces:
+            for microbatches in args.microbatches:
                 try:
                     cases.append(Case(me, args, schedule, microbatches, args.samples))
                 except ValueError as error:

@@ -30,7 +30,7 @@ def picture(records: list[dict]) -> Picture:
     axes.plot(list(line), list(line.values()), "-o", color=RANKS[0], mec=INK, mew=0.6, ms=6.5)
     doubling(axes, list(line), list(line))
     axes.set_ylim(0, 1.15 * max(line.values()))
-    # Where the line is not: it starts on the dashed one, and then lies above or below.
+    # The words stand on the side of the dashed line where the curve is not.
     below = line[max(line)] > plain
     axes.annotate(
         f"the whole batch: {plain:.3g} ms",

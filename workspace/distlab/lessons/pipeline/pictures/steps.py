@@ -13,7 +13,7 @@ from distlab.measure.trace import merged
 LANE = 0.84
 # A rank's later stage is drawn lower by this part of its lane.
 STEP = 0.24
-# Inches: about what lanes have of the width, and what a digit takes.
+# In inches, roughly: the length of a lane, and the width of a digit.
 ROOM, DIGIT = WIDTH - 0.8, 0.07
 
 
@@ -73,7 +73,7 @@ def _panel(axes: Axes, title: str, records: list[dict], lane: str, until: float)
 
 def _handles(records: list[dict]) -> list[Patch]:
     found = {span["kind"] for record in records for span in record["spans"]}
-    # A whole backward and that of inputs look alike: others wait for both.
+    # A whole backward and the backward of inputs have one look: the other ranks wait for either.
     looks = {FORWARD: [FORWARD], BACKWARD: [BACKWARD, INPUT], WEIGHTS: [WEIGHTS]}
     names = {kind: ", ".join(each for each in alike if each in found) for kind, alike in looks.items()}
     idle = Patch(facecolor=PAPER, edgecolor=PALE, hatch="....", linewidth=0, label="idle")

@@ -71,7 +71,7 @@ def main() -> None:
         loop.fit(me, model, optimizer, batches, val, args)
 
         x, y = (tensor.to(me.device) for tensor in next(iter(batches)))
-        # Past the wrapper: each rank looks at gradients of its own.
+        # Called without the DDP wrapper: each rank looks at its own gradients, not at the average.
         exact = gradients(net, x, y, None, 1.0)
         for kind, gradient in exact.items():
             report.log(me, "sizes", kind=kind, histogram=histogram(gradient))
