@@ -4,6 +4,7 @@ import-linter reads both rules from pyproject.toml. Each is seen to fail on a co
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -68,3 +69,14 @@ def test_a_new_room_must_be_given_its_place(copy):
     (copy / "distlab" / "cellar.py").write_text("")
     done = lint(copy)
     assert done.returncode == 1 and "distlab.cellar" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_map_has_the_rooms_in_the_same_order():
+    table = (REPOSITORY / "docs/architecture.md").read_text().partition("| room |")[2].partition("\n\n")[0]
+    table = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table, re.M)
+    rooms = [room for row in table for room in re.findall(r"\w+", row)]
+    levels = [re.findall(r"\w+", level) for level in CONTRACTS[0]["layers"][::-1]]
+    height = {room: number for number, level in enumerate(levels) for room in level}
+    here = [room for room in height if (PACKAGE / room).is_dir() or (PACKAGE / f"{room}.py").is_file()]
+    assert sorted(rooms) == sorted(here)
+    assert [height[room] for room in rooms] == sorted(height[room] for room in rooms)
