@@ -29,7 +29,7 @@ SIZES = "--width", "512", "--context", "48"
 def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds: int) -> RunResult:
     """Steps of all schedules."""
     sizes = [*SIZES, "--layers", str(max(8, 2 * ranks)), "--samples", str(ranks), "--rounds", str(rounds)]
-    words = [*sizes, "--pieces", *map(str, pieces), *more]
+    words = [*sizes, "--microbatches", *map(str, pieces), *more]
     return run("distlab/lessons/pipeline/experiments/steps.py", *words, hosts=where, threads=1, quiet=True)
 
 

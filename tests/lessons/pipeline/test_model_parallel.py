@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from alone import in_folder
 from distlab import checkpoint, data, loop, models, process
 from distlab.scripts import language, model_parallel
 from distlab.stages.devices import OnDevices
@@ -33,7 +34,7 @@ def batch(size):
 
 
 def gradients(model):
-    return {name: one.grad for name, one in model.named_parameters()}
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -48,7 +49,7 @@ def test_outputs_and_gradients_equal_the_model_in_one_place(tied, size, splits):
             cross_entropy(model(x), y).backward()
     torch.testing.assert_close(parts(x), alone(x), rtol=0, atol=1e-12)
     torch.testing.assert_close(gradients(parts), gradients(alone), rtol=0, atol=1e-12)
-    assert min(one.abs().max() for one in gradients(alone).values()) > 1e-6
+    assert min(gradient.abs().max() for gradient in gradients(alone).values()) > 1e-6
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -86,20 +87,20 @@ def test_a_piece_is_handed_to_stage_1_before_the_next_to_stage_0(size, splits, p
     model = Noted(net(), [CPU, CPU], splits)
     model.seen = []
     assert model(batch(size)[0]).shape == (size, 256, CONTEXT)
-    assert [one[:2] for one in model.seen] == [(stage, piece) for piece in pieces for stage in (0, 1)]
+    assert [call[:2] for call in model.seen] == [(stage, piece) for piece in pieces for stage in (0, 1)]
 
 
 def move(module, device):
     """What `Module.to` does, for the fake tensors that it cannot move: all that hold a parameter hold the new one."""
-    for one in module.modules():
-        for name, weight in one._parameters.items():
+    for layer in module.modules():
+        for name, weight in layer._parameters.items():
             if weight is not None:
                 moved = nn.Parameter(weight.detach().to(device))
                 for other in module.whole.modules():
                     for place, found in other._parameters.items():
                         if found is weight:
                             other._parameters[place] = moved
-                assert one._parameters[name] is moved
+                assert layer._parameters[name] is moved
     return module
 
 
@@ -116,12 +117,12 @@ def test_weights_are_on_two_gpus_and_what_goes_through_follows(tied, labels_at, 
         model.seen = []
         logits = model(torch.zeros(4, CONTEXT, dtype=torch.int64, device=gpus[labels_at]))
     assert logits.device == gpus[labels_at] and logits.shape == (4, 256, CONTEXT)
-    assert [one[2:] for one in model.seen] == [(gpus[labels_at], gpus[0]), (gpus[0], gpus[1])] * 2
+    assert [call[2:] for call in model.seen] == [(gpus[labels_at], gpus[0]), (gpus[0], gpus[1])] * 2
     firsts = "tokens", "places", "blocks.0", "blocks.1", "blocks.2"
-    on_first = {name for name, one in model.named_parameters() if one.device == gpus[0]}
+    on_first = {name for name, parameter in model.named_parameters() if parameter.device == gpus[0]}
     names = {name for name, _ in model.named_parameters()}
     assert on_first == {name for name in names if name.startswith(firsts)}
-    assert {one.device for name, one in model.named_parameters() if name not in on_first} == {gpus[1]}
+    assert {parameter.device for name, parameter in model.named_parameters() if name not in on_first} == {gpus[1]}
 
 
 def test_too_few_layers_are_one_sentence():
@@ -147,13 +148,10 @@ def train(model):
 
 
 @pytest.fixture
-def folder(monkeypatch, tmp_path):
+def folder(tmp_path):
     """Where runs of this process leave their files."""
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-    return tmp_path
+    with in_folder(tmp_path):
+        yield tmp_path
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -162,9 +160,9 @@ def test_fit_trains_the_same_network(tied, splits, folder):
     alone = net(tied).double()
     parts = over_two(alone, splits)
     expected, found = train(alone), train(parts)
-    for one, other in zip(expected, found, strict=True):
+    for want, other in zip(expected, found, strict=True):
         for key in ("loss", "accuracy", "val_loss", "val_accuracy", "val_images", "steps"):
-            assert other[key] == pytest.approx(one[key], abs=1e-9), key
+            assert other[key] == pytest.approx(want[key], abs=1e-9), key
     torch.testing.assert_close(parts.state_dict(), alone.state_dict(), rtol=0, atol=1e-9)
     assert expected[0]["steps"] > 10
 

@@ -7,7 +7,7 @@ import distlab
 import pytest
 from blame import assert_blames
 from distlab import stages
-from running import TWO_BY_TWO, Runner
+from running import TWO_BY_TWO
 from same_training import assert_same_records, assert_same_state
 
 pytestmark = pytest.mark.timeout(90)
@@ -19,11 +19,9 @@ RUINOUS = ("--lr", "1e30", "--warmup-epochs", "0")
 
 
 @pytest.fixture(scope="module")
-def twin(warm_session, tmp_path_factory):
+def twin(warm_module):
     """language.py in one process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DISTLAB_RUNS", str(tmp_path_factory.mktemp("runs")))
-        yield Runner(warm_session)(LANGUAGE, *SMALL, hosts="node1")
+    return warm_module(LANGUAGE, *SMALL, hosts="node1")
 
 
 @pytest.mark.parametrize("hosts", ["node1:1,node2:1", TWO_BY_TWO])

@@ -1,6 +1,7 @@
 """A matplotlib figure that shows itself in a notebook, with a text for who cannot see it."""
 
 import textwrap
+from collections.abc import Sequence
 from io import BytesIO
 
 from matplotlib.axes import Axes
@@ -22,6 +23,14 @@ class Picture(Figure):
         file = BytesIO()
         self.savefig(file, format="png", dpi=DPI, facecolor=PAPER)
         return {"image/png": file.getvalue(), "text/plain": repr(self)}, {"image/png": {"alt": self.alt}}
+
+    def legend_below(self, columns: int, **more: object) -> None:
+        """A legend under all axes.
+
+        Args:
+            more: what `Figure.legend` takes, such as handles.
+        """
+        self.legend(loc="outside lower center", ncols=columns, frameon=False, **{"fontsize": 9} | more)
 
     def __repr__(self) -> str:
         return textwrap.fill(f"picture: {self.alt}", 100)
@@ -60,6 +69,20 @@ def say(axes: Axes, title: str, x: str | None, y: str | None) -> None:
 def guide_lines(axes: Axes, axis: str = "y") -> None:
     """Faint lines to read values by."""
     axes.grid(axis=axis, color=PALE, linewidth=0.8)
+
+
+def bare(axes: Axes) -> None:
+    """No frame and no marks on it: what is drawn is no curve."""
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def doubling(axes: Axes, values: Sequence[float], names: Sequence[object]) -> None:
+    """A horizontal axis of powers of two with a name at each of some values."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, names)
+    axes.minorticks_off()
 
 
 def require(records: list[dict], event: str) -> list[dict]:

@@ -41,9 +41,10 @@ class RunResult:
     stacks: dict[int, str] = field(default_factory=dict)
     output: list[tuple[int, str]] = field(default_factory=list)
 
-    def records(self, event: str) -> list[dict]:
-        """Records of one event, in rank order."""
-        return [record for record in self.metrics if record["event"] == event]
+    def records(self, event: str, **where: object) -> list[dict]:
+        """Records of one event, in rank order; `where` keeps those whose values are these, such as rank=0."""
+        wanted = {"event": event, **where}
+        return [record for record in self.metrics if all(record.get(key) == value for key, value in wanted.items())]
 
     def last(self, event: str) -> dict[int, dict]:
         """Each rank's last record of one event, by rank."""

@@ -92,7 +92,7 @@ class Alone:
         self.me, self.model = me, whole(me, args).to(me.device)
         self.microbatches = microbatches
         pair = text(me, self.model, samples * microbatches)
-        self.pieces = list(zip(*(one.chunk(microbatches) for one in pair), strict=True))
+        self.pieces = list(zip(*(tensor.chunk(microbatches) for tensor in pair), strict=True))
 
     def milliseconds(self, at_once: bool = False) -> float:
         """Time of a step without its update on rank 0 while others wait; at once: on each, the last one counts."""

@@ -38,10 +38,10 @@ def slowest(own: float) -> float:
 def in_two_threads(steps: int) -> None:
     """The same count twice, in two threads of this process."""
     threads = [threading.Thread(target=count, args=(steps,)) for _ in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def main() -> None:

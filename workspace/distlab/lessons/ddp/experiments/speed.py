@@ -18,7 +18,7 @@ from distlab import data, models, process, report
 WARM_UP = 3
 
 
-def seats(me: process.Rank) -> list[str]:
+def processors(me: process.Rank) -> list[str]:
     """Names of the cores this rank may use, or of its GPU: what ranks on one machine share."""
     if me.device.type == "cuda":
         return [f"GPU {torch.cuda.get_device_properties(me.device).uuid}"]
@@ -66,7 +66,7 @@ def main() -> None:
             me,
             "speed",
             world_size=me.world_size,
-            seats=seats(me),
+            processors=processors(me),
             images_per_second=talking,
             images_per_second_silent=silent,
         )

@@ -33,7 +33,7 @@ def load_ring(file: str) -> Callable[[Tensor], object]:
     path = Path(file) if Path(file).is_file() else WORKSPACE / file
     if not path.is_file():
         raise SystemExit(f"no file {file}: name one with ring_all_reduce(tensor) in it, such as {SOLUTION}")
-    # An attendee's folder keeps what the attendee put there, and nothing else.
+    # Importing the attendee's file must leave no __pycache__ beside it.
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location("ring_of_the_lesson", path)
     module = importlib.util.module_from_spec(spec)

@@ -47,7 +47,7 @@ def difference(ring: Callable[[Tensor], object], tensor: Tensor, rank: int) -> f
 
     What was in the tensor is lost.
     """
-    # In place, and one by one: on a small machine four ranks' largest tensors are most of the memory.
+    # One tensor at a time, changed in place: on a small machine the largest four fill most of the memory.
     torch.arange(len(tensor), out=tensor).add_(rank).remainder_(8)
     expected = tensor.clone()
     dist.all_reduce(expected)

@@ -43,8 +43,8 @@ def layer_seconds(case: Case, layers: int, samples: int, rounds: int) -> list[fl
 def of_a_microbatch(spans: list[dict]) -> float:
     """Milliseconds of a forward and a backward; medians, since other work on the machine lengthens some."""
     times: dict[str, list[float]] = {}
-    for one in spans:
-        times.setdefault(one["kind"], []).append(one["end"] - one["start"])
+    for span in spans:
+        times.setdefault(span["kind"], []).append(span["end"] - span["start"])
     return sum(map(statistics.median, times.values()))
 
 
@@ -78,7 +78,7 @@ def main() -> None:
                 split=", ".join(map(str, case.plan.cut)),
                 stage=case.plan.position,
                 layers=case.plan.cut[case.plan.position],
-                milliseconds=of_a_microbatch([one for _, own in steps for one in own]),
+                milliseconds=of_a_microbatch([span for _, own in steps for span in own]),
                 step_milliseconds=step,
             )
 

@@ -42,7 +42,7 @@ def main() -> None:
                 activations=alive.most,
                 of_one=of_one(case, args.samples),
                 parameters=size(own),
-                gradients=size(one.grad for one in own),
+                gradients=size(parameter.grad for parameter in own),
                 optimizer=size(state(optimizer, own)),
             )
 

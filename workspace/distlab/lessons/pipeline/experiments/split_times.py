@@ -40,7 +40,7 @@ class Timed(OnDevices):
         output = super().work(stage, x)
         self.until_now("forward", stage)
         if stage < len(self.stages) - 1:
-            # This gradient is complete when the stage behind is done, the gradients of its weights too.
+            # When this gradient is there, backward of the later stage is done, weights included.
             output.register_hook(lambda _: self.until_now("backward", stage + 1))
         return output
 
@@ -60,17 +60,17 @@ def results(model: OnDevices, batch: Tensor, labels: Tensor) -> tuple[Tensor, li
     model.zero_grad()
     logits = model(batch)
     F.cross_entropy(logits, labels).backward()
-    return logits.detach(), [one.grad.clone() for one in model.parameters()]
+    return logits.detach(), [parameter.grad.clone() for parameter in model.parameters()]
 
 
 def largest(ones: list[Tensor], others: list[Tensor]) -> float:
     """The largest difference between some tensors and others."""
-    return max((one - other).abs().max().item() for one, other in zip(ones, others, strict=True))
+    return max((mine - other).abs().max().item() for mine, other in zip(ones, others, strict=True))
 
 
 def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, args: argparse.Namespace) -> None:
     """Report an event `sweep` for each number of pieces."""
-    # Updates take their time and change nothing, so that results can be compared.
+    # A learning rate of 0: the update takes its time and changes nothing, so results can be compared.
     optimizer = AdamW(model.parameters(), lr=0.0)
     seconds: dict[int, list[float]] = {splits: [] for splits in args.splits}
     # The first round warms up.
@@ -90,9 +90,9 @@ def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, arg
             batch_size=len(batch),
             milliseconds=1000 * min(seconds[model.splits][1:]),
             output_difference=largest([logits], [plain]),
-            gradient_difference=largest(others, gradients) / max(one.abs().max().item() for one in gradients),
+            gradient_difference=largest(others, gradients) / max(gradient.abs().max().item() for gradient in gradients),
             overlaps=len(set(model.devices)) > 1,
-            devices=[str(one) for one in model.devices],
+            devices=[str(device) for device in model.devices],
         )
 
 
@@ -120,7 +120,7 @@ def main() -> None:
             stages=STAGES,
             microbatches=1,
             spans=min(steps, key=lambda spans: spans[-1]["end"]),
-            devices=[str(one) for one in devices],
+            devices=[str(device) for device in devices],
         )
         sweep(me, build(OnDevices), batch, labels, args)
 

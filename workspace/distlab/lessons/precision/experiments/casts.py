@@ -55,7 +55,9 @@ def main() -> None:
         dtype = process.amp_dtype(me, args.amp)
         for operation, run in operations(me.device).items():
             with torch.autocast(me.device.type, dtype):
-                given_32, given_16 = (name_of(run(cast).dtype) for cast in (Tensor.float, lambda one: one.to(dtype)))
+                given_32, given_16 = (
+                    name_of(run(cast).dtype) for cast in (Tensor.float, lambda tensor: tensor.to(dtype))
+                )
             report.log(
                 me, "cast", operation=operation, from_32=given_32, from_16=given_16, rule=rule(given_32, given_16)
             )
@@ -64,7 +66,7 @@ def main() -> None:
             output = layer(torch.rand(4, 8, device=me.device))
         output.float().sum().backward()
         types = {"output": output, "weight": layer.weight, "gradient": layer.weight.grad}
-        report.log(me, "layer", device=str(me.device), **{key: name_of(one.dtype) for key, one in types.items()})
+        report.log(me, "layer", device=str(me.device), **{key: name_of(tensor.dtype) for key, tensor in types.items()})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ WAYS = (("float32", None, True), ("unscale, then clip", SCALE, True), ("clip, th
 
 def gradient(model: nn.Module) -> Tensor:
     """All gradients in one vector, copied."""
-    return torch.cat([one.grad.flatten() for one in model.parameters()]).clone()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).clone()
 
 
 def main() -> None:

@@ -106,8 +106,8 @@ def gradients(me: process.Rank, turn_first: bool) -> tuple[list[str], str]:
         warnings.simplefilter("always")
         model(images).sum().backward()
     torch.set_warn_always(always)
-    words = [str(one.message).split(". ")[0].split("\n")[0] for one in caught]
-    return [one for one in words if "strides" in one], layout(bare[6].weight.grad)
+    words = [str(warning.message).split(". ")[0].split("\n")[0] for warning in caught]
+    return [message for message in words if "strides" in message], layout(bare[6].weight.grad)
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ class Row:
         return process.now(self.device) - start
 
     def peak_bytes(self) -> int | None:
-        """What the GPU's allocator held at most in one step; None on a CPU, where nobody counts."""
+        """What the GPU's allocator held at most in one step; None on a CPU, which has no such count."""
         if self.device.type != "cuda":
             return None
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -114,7 +114,7 @@ def main() -> None:
             except Exception as error:
                 if not compiled:
                     raise
-                # A compiler alone may not do: headers or Triton can be missing, and say so only now.
+                # Headers or Triton can be missing too, which shows only when the model is first run.
                 left_out[name] = f"torch.compile: {type(error).__name__}"
                 me.print(str(error))
                 continue
