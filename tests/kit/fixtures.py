@@ -61,8 +61,8 @@ def mark(tmp_path, monkeypatch, temporary):
 @pytest.fixture
 def notebook(mark):
     """A kernel of the test's own; nothing that it started outlives it."""
-    one = Notebook(mark)
-    yield one
-    one.client.stop_channels()
-    one.manager.shutdown_kernel(now=True)
+    kernel = Notebook(mark)
+    yield kernel
+    kernel.client.stop_channels()
+    kernel.manager.shutdown_kernel(now=True)
     leftovers.assert_nothing_left(mark, 5.0)

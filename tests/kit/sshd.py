@@ -2,19 +2,12 @@
 
 import os
 import shlex
-import socket
 import subprocess
-import time
 from pathlib import Path
 
 import leftovers
+from distlab.waiting import wait_until
 from needs import SSHD
-
-
-def free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
 
 
 def write_keys(folder: Path) -> None:
@@ -68,9 +61,11 @@ def start(folder: Path, addresses: list[str], port: int, inside: tuple[str, ...]
     config = server_config(folder, addresses, port)
     log = (folder / "sshd.log").open("w+")
     process = subprocess.Popen([*inside, SSHD, "-D", "-e", "-f", str(config)], stderr=log, start_new_session=True)
-    until = time.monotonic() + 10
-    while (folder / "sshd.log").read_text().count("Server listening") < len(addresses):
+
+    def listens() -> bool:
         said = (folder / "sshd.log").read_text()
-        assert process.poll() is None and time.monotonic() < until, f"sshd did not start: {said}"
-        time.sleep(0.02)
+        assert process.poll() is None, f"sshd did not start: {said}"
+        return said.count("Server listening") >= len(addresses)
+
+    assert wait_until(listens, 10, every=0.02), f"sshd did not start: {(folder / 'sshd.log').read_text()}"
     return process

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import sshd
 from distlab import ranks
+from distlab.ports import free_port
 from distlab.ranks.cell import CellFailed, run_cell
 from distlab.ranks.live import LiveRanks, RanksError
 from IPython.core.error import UsageError
@@ -144,7 +145,7 @@ def test_a_cell_behind_one_that_fails_runs_all_the_same(live):
 
 
 def test_long_cells_say_who_is_at_it(say, monkeypatch):
-    monkeypatch.setattr("distlab.ranks.cell.VOICE_SECONDS", 0.4)
+    monkeypatch.setattr("distlab.ranks.cell.REMIND_SECONDS", 0.4)
     said = say("import time\ntime.sleep(1.0 if me.rank == 1 else 0)")
     assert set(said.splitlines()) == {"waiting for node1:1"}
 
@@ -207,9 +208,11 @@ def test_keys_are_for_their_owner_alone(own, tmp_path):
 
 def test_the_controller_listens_on_loopback_alone(own, mark):
     ranks.start("node1:1,node2:1")
-    sockets = [one for pid in leftovers.marked(mark) for one in psutil.Process(pid).net_connections("inet")]
-    addresses = [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
-    assert len(addresses) > 5 and {one.split(".")[0] for one in addresses} == {"127"}
+    sockets = [
+        connection for pid in leftovers.marked(mark) for connection in psutil.Process(pid).net_connections("inet")
+    ]
+    addresses = [connection.laddr.ip for connection in sockets if connection.status == psutil.CONN_LISTEN]
+    assert len(addresses) > 5 and {address.split(".")[0] for address in addresses} == {"127"}
 
 
 def test_a_notebook_with_live_ranks(notebook, mark):
@@ -281,7 +284,7 @@ FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 def test_live_ranks_over_ssh(own, tmp_path, monkeypatch, mark):
     needs.programs(needs.SSHD, "ssh")
     sshd.write_keys(tmp_path)
-    port = sshd.free_port(FIRST)
+    port = free_port(FIRST)
     server = sshd.start(tmp_path, [FIRST, SECOND], port)
     try:
         monkeypatch.setenv("DISTLAB_SSH", sshd.client_words(tmp_path, port))

@@ -5,7 +5,7 @@ In a notebook: `from distlab import hosts, run, check`. Importing this does not 
 
 from importlib import import_module
 
-from distlab.hosts import find as hosts
+from distlab import hosts
 
 __version__ = "0.1.0"
 

@@ -10,14 +10,14 @@ from distlab.agent.job import Job, script_words
 from distlab.hosts.interface import horovods_name, leading_to, network_of
 
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
-# To a launcher simulated hosts are one machine: node1 and node2 are names that only we know.
+# What a launcher is told in place of simulated hosts, whose names no other program can resolve.
 HERE, LOOPBACK = "localhost", "lo"
-# What ranks must know wherever they start; Open MPI hands on only what it is told to.
+# Variables that Open MPI must be told to hand on to the ranks of other hosts.
 HANDED_ON = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
 SETTINGS = {
-    # Ranks that wait take a whole core, unless they are told to let others have it.
+    # Otherwise a rank that waits keeps a whole core busy.
     "mpi_yield_when_idle": "1",
-    # A container may not read another process's memory, and Open MPI complains of that at length.
+    # In a container no process may read another's memory, and Open MPI prints many lines about it.
     "btl_vader_single_copy_mechanism": "none",
 }
 
@@ -37,12 +37,12 @@ def _mca(**settings: str) -> list[str]:
 
 def _command(job: Job, program: Sequence[str], bin: str, handed: Sequence[str]) -> list[str]:
     interface = LOOPBACK if job.peers is None else leading_to(job.peers)
-    # By its addresses: on another host the same network may have another name.
+    # As addresses, since the same network may have another interface name on another host.
     network = LOOPBACK if job.peers is None else interface and network_of(interface)
     ranks = str(sum(slots for _, slots in job.table))
-    # Over ssh Open MPI is on nobody's path.
+    # In a shell over ssh Open MPI is not on PATH.
     prefix = ["--prefix", sys.prefix] if bin and job.peers else []
-    # Without other hosts Open MPI needs no ssh, and must be told so where there is none.
+    # Without other hosts Open MPI needs no ssh, and would fail where none is installed unless told so.
     settings = _mca(**SETTINGS, **({} if job.peers else {"plm": "isolated"}))
     if job.launcher == "mpirun":
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []

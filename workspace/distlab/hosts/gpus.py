@@ -1,4 +1,4 @@
-"""Which GPUs this machine shows, asked of the driver, so that CUDA stays untouched."""
+"""Which GPUs this machine has, asked of the driver: a process that has used CUDA cannot fork ranks that use it."""
 
 import os
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ def make_jobs(
             **{name: str(value) for name, value in env.items()},
         }
         if launcher in commands.LAUNCHERS:
-            # torchrun says this itself.
+            # torchrun sets these itself.
             variables |= {"MASTER_ADDR": meeting.address, "MASTER_PORT": str(meeting.port)}
             if not cold:
                 variables["TORCHELASTIC_USE_AGENT_STORE"] = "True"
@@ -71,9 +71,9 @@ def make_jobs(
             env=variables,
             cold=cold,
             launcher=launcher,
-            table=[(one.name, one.slots) for one in hosts],
+            table=[(place.name, place.slots) for place in hosts],
             join_seconds=max(1.0, min(JOIN_SECONDS, until - time.monotonic())),
-            peers=None if host.kind == "simulated" else [one.name for one in hosts if one is not host],
+            peers=None if host.kind == "simulated" else [other.name for other in hosts if other is not host],
         )
         first += host.slots
     return jobs

@@ -4,6 +4,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from distlab.errors import DistlabError
+
+MISSING = object()
+
 
 @dataclass(frozen=True)
 class RankEnd:
@@ -41,9 +45,15 @@ class RunResult:
     stacks: dict[int, str] = field(default_factory=dict)
     output: list[tuple[int, str]] = field(default_factory=list)
 
-    def records(self, event: str) -> list[dict]:
-        """Records of one event, in rank order."""
-        return [record for record in self.metrics if record["event"] == event]
+    def records(self, event: str, **where: object) -> list[dict]:
+        """Records of one event, in rank order.
+
+        Args:
+            where: only records that have all these values, as in `records("epoch", rank=0)`; one that
+                lacks a key is left out.
+        """
+        wanted = {"event": event, **where}.items()
+        return [record for record in self.metrics if all(record.get(key, MISSING) == value for key, value in wanted)]
 
     def last(self, event: str) -> dict[int, dict]:
         """Each rank's last record of one event, by rank."""
@@ -51,7 +61,7 @@ class RunResult:
 
     def text(self, rank: int) -> str:
         """What one rank printed."""
-        return "\n".join(text for one, text in self.output if one == rank)
+        return "\n".join(text for speaker, text in self.output if speaker == rank)
 
     def to_json(self) -> str:
         """One line: ok, hosts, ranks, seconds, metrics per rank, error."""
@@ -80,13 +90,9 @@ class RunResult:
         print_result(self)
 
 
-class RunFailed(RuntimeError):
+class RunFailed(DistlabError, RuntimeError):
     """A run that did not end well. `result` holds what there is."""
 
     def __init__(self, message: str, result: RunResult | None = None) -> None:
         super().__init__(message)
         self.result = result
-
-    def _render_traceback_(self) -> list[str]:
-        # In a notebook the frames of this package would bury the one error that matters.
-        return [f"RunFailed: {self}"]
