@@ -68,8 +68,8 @@ def test_the_terminated_rank_is_blamed_and_not_its_neighbour(warm):
 
 
 def test_stacks_at_the_deadline(warm):
-    failure = warm.fails("misbehave", "hang", "--who", "0", hosts="node1:1", cold=True, timeout=20)
-    assert failure.message.startswith("not done after 20 s: rank 0 on node1 still ran")
+    failure = warm.fails("misbehave", "hang", "--who", "0", hosts="node1:1", cold=True, timeout=14)
+    assert failure.message.startswith("not done after 14 s: rank 0 on node1 still ran")
     assert "--- rank 0 on node1 stood here:" in failure.message and "in hang_here" in failure.message
 
 

@@ -1,6 +1,7 @@
 """mpirun and horovodrun start the same ranks as torchrun, and leave as little behind."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,14 +14,16 @@ import psutil
 import pytest
 from distlab.agent import placeholder
 from distlab.horovod_wheel import state
+from distlab.hosts import parse
 from distlab.launch import HostError, ScriptError, run
 from distlab.runs import WORKSPACE
 from driver import Driver, later
-from running import MarkedSession, seen_by
+from running import MarkedSession, Runner, seen_by
 
 pytestmark = pytest.mark.timeout(120)
 
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
+SECRET = "as-secret-as-can-be"
 # Cold starts on two cores that others use as well.
 START = 60
 
@@ -60,15 +63,34 @@ def test_the_command_that_is_shown_can_be_typed(warm, launcher):
     assert "rank 0 of 2" in done.stdout and "rank 1 of 2" in done.stdout
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_hosts_on_this_machine_need_no_ssh(tmp_path_factory, monkeypatch, launcher, request):
+@pytest.fixture(scope="module")
+def special_session(tmp_path_factory):
+    """Agents that find no ssh on PATH and have a secret in their environment."""
     programs = tmp_path_factory.mktemp("programs")
     for program in Path("/usr/bin").iterdir():
         if program.name not in ("ssh", "rsh"):
             (programs / program.name).symlink_to(program)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
-    fresh = request.getfixturevalue("fresh")
-    assert fresh("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
+    with MarkedSession() as session:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
+            patch.setenv("JUPYTER_TOKEN", SECRET)
+            session.warm(parse("node1:1,node2:1"))
+        yield session
+    leftovers.assert_nothing_left(session.mark, 1.0)
+
+
+@pytest.fixture
+def special(special_session, tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path / "runs"))
+    yield Runner(special_session)
+    special_session.assert_idle()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_hosts_on_this_machine_need_no_ssh(special, launcher):
+    (agent, _) = special.session.pids.values()
+    assert shutil.which("ssh", path=psutil.Process(agent).environ()["PATH"]) is None
+    assert special("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -89,21 +111,22 @@ def test_environment_of_each_host_and_of_the_call(warm, monkeypatch):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_no_secret_is_on_a_command_line(fresh, launcher, monkeypatch):
+def test_no_secret_is_on_a_command_line(special, launcher):
     """Anyone on a host can read command lines, and horovodrun repeats its environment there."""
-    monkeypatch.setenv("JUPYTER_TOKEN", "as-secret-as-can-be")
+    (agent, _) = special.session.pids.values()
+    assert psutil.Process(agent).environ()["JUPYTER_TOKEN"] == SECRET
     seen: list[str] = []
 
     def look() -> None:
-        seen.extend(leftovers.marked(fresh.session.mark).values())
+        seen.extend(leftovers.marked(special.session.mark).values())
 
-    thread = later(lambda: placeholders_of(fresh) >= 2, look)
+    thread = later(lambda: placeholders_of(special) >= 2, look)
     words = ("hang", "--at", "bare", "--who", "0", "1", "--for", "2")
-    fresh("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    special("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
     thread.join(30)
     # Over MPI, horovodrun becomes an mpirun.
     assert any(("horovodrun" if launcher == "horovodrun" else "mpirun") in command for command in seen)
-    assert not [command for command in seen if "as-secret" in command]
+    assert not [command for command in seen if SECRET in command]
 
 
 def placeholders_of(runner) -> int:
@@ -144,16 +167,16 @@ def test_an_import_fails_before_the_rank_joins(warm, launcher):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_deadline_shows_where_ranks_stood(warm, launcher):
-    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=20)
-    assert failure.message.startswith("not done after 20 s: rank 0 on node1, 1 on node2 still ran")
+    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=12)
+    assert failure.message.startswith("not done after 12 s: rank 0 on node1, 1 on node2 still ran")
     assert "--- rank 1 on node2 stood here:" in failure.message and "in hang_here" in failure.message
-    assert failure.seconds < 25
+    assert failure.seconds < 17
 
 
 def test_ranks_that_ignore_signals_and_their_children_end(warm):
     words = ("hang", "--who", "0", "1", "--deaf", "1")
-    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher="horovodrun", timeout=15)
-    assert failure.seconds < 20
+    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher="horovodrun", timeout=10)
+    assert len(failure.result.stacks) == 2 and failure.seconds < 15
 
 
 # -- Horovod's own group --------------------------------------------------------------------------
@@ -180,7 +203,7 @@ def test_a_rank_of_horovod_fails_and_not_its_peers(warm, launcher, mode, expecte
 
 def test_a_rank_of_horovod_that_stays_away_is_seen_at_the_deadline(warm):
     hosts = "node1:1,node2:1"
-    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=20)
+    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=12)
     assert "in allreduce" in failure.message.partition("--- rank 1")[0]
 
 
@@ -215,19 +238,19 @@ def test_ddp_trains_the_same_under_mpirun(warm):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_killed_launcher_is_named(fresh, launcher):
+def test_a_killed_launcher_is_named(warm, launcher):
     def has_ranks(process: psutil.Process) -> bool:
         return any("placeholder.py" in " ".join(child.cmdline()) for child in process.children(recursive=True))
 
     def strike() -> None:
         (command,) = [
-            process for process in psutil.Process(fresh.session.pids["node1"]).children() if has_ranks(process)
+            process for process in psutil.Process(warm.session.pids["node1"]).children() if has_ranks(process)
         ]
         command.kill()
 
-    thread = later(lambda: placeholders_of(fresh) >= 2, strike, after=1.0)
+    thread = later(lambda: placeholders_of(warm) >= 2, strike, after=1.0)
     words = ("hang", "--at", "bare", "--who", "0", "1")
-    failure = fresh.fails("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
     thread.join(30)
     assert failure.message.startswith(f"node1: {launcher} was killed by SIGKILL")
 
