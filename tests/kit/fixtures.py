@@ -31,7 +31,7 @@ def warm(warm_session, tmp_path, monkeypatch):
 @pytest.fixture
 def temporary(monkeypatch):
     """A folder for temporary files of what a test starts; no folder of ours is left in it."""
-    # Short, since sockets lie in it, too.
+    # A short path, since sockets lie in it and their paths are limited.
     with tempfile.TemporaryDirectory(prefix="two-") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)

@@ -8,7 +8,7 @@ import pytest
 from distlab.waiting import wait_until
 
 ADDRESSES = {"node1": "10.77.123.1", "node2": "10.77.123.2"}
-# Two names, so that no host can be right by accident.
+# Different names, so that a host which uses the other's fails.
 LINKS = {"node1": "lab-first", "node2": "lab-second"}
 
 

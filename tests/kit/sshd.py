@@ -56,7 +56,7 @@ def client_words(folder: Path, port: int) -> str:
 def start(folder: Path, addresses: list[str], port: int, inside: tuple[str, ...] = ()) -> subprocess.Popen:
     """Start sshd and wait until it listens; `inside` is a command that enters another namespace."""
     if os.geteuid() == 0:
-        # Where sshd, started by root, drops its privileges; a Debian package's service makes it.
+        # sshd needs this folder when root starts it; otherwise Debian's service makes it.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     config = server_config(folder, addresses, port)
     log = (folder / "sshd.log").open("w+")

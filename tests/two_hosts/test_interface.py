@@ -85,7 +85,7 @@ def test_two_networks(from_node1):
         ]
         assert [rank["interface"] for rank in seen] == ["lab-first", "lab-second", "lab-second"]
         assert [rank["sum"] for rank in seen] == [7.0] * 3
-    # What a person sets stands; and with loopback, as without any of this, they do not meet.
+    # What a person sets is kept, and over loopback the hosts do not meet.
     assert isinstance(misled, str)
     assert "cannot connect to the other ranks: do their hosts meet on the interface in GLOO_SOCKET_IFNAME?" in misled
 

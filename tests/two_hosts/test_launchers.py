@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
 SECRET = "as-secret-as-can-be"
-# Cold starts on two cores that others use as well.
+# Enough for cold starts on two busy cores.
 START = 60
 
 
@@ -124,7 +124,7 @@ def test_no_secret_is_on_a_command_line(special, launcher):
     words = ("hang", "--at", "bare", "--who", "0", "1", "--for", "2")
     special("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
     thread.join(30)
-    # Over MPI, horovodrun becomes an mpirun.
+    # With --mpi, horovodrun replaces itself by mpirun.
     assert any(("horovodrun" if launcher == "horovodrun" else "mpirun") in command for command in seen)
     assert not [command for command in seen if SECRET in command]
 

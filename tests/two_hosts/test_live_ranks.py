@@ -176,7 +176,7 @@ def test_a_death_names_the_rank_and_a_start_begins_anew(own, mark, tmp_path, cap
     assert second is not first
     with pytest.raises(RanksError, match="node1:0 has no 'kept'"):
         ranks.values("kept")
-    # Other hosts are another job, without a word on a death.
+    # On other hosts it is a new job, and no death is reported.
     third = ranks.start("node1:1")
     assert third.size == 1 and capsys.readouterr().out == ""
     ranks.stop()
@@ -226,7 +226,7 @@ def test_a_notebook_with_live_ranks(notebook, mark):
     notebook.manager.interrupt_kernel()
     assert notebook.outputs(cell, "", 20)["error"] == "KeyboardInterrupt"
     assert time.monotonic() - started < 4.0
-    # So do they when another cell is stopped.
+    # They live on, too, when a cell of the notebook's own is stopped.
     cell = notebook.start("import time; time.sleep(60)")
     time.sleep(0.5)
     notebook.manager.interrupt_kernel()

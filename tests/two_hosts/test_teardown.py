@@ -126,7 +126,7 @@ def test_agents_are_killed_while_ranks_talk_and_while_idle(warm):
     # The others fail as well, for want of their peers, and are not to blame.
     assert failure.message.startswith("node1 was lost: its agent ended with status -9")
     warm.session.assert_idle()
-    # And so does one that has nothing to do.
+    # An idle agent that is killed is missed as well.
     os.kill(warm.session.pids["node2"], signal.SIGKILL)
     wait_until(lambda: not warm.session.pids, 3)
     assert warm("who").ok
@@ -143,13 +143,13 @@ def test_a_forkserver_is_killed(warm):
     assert "Traceback" not in failure.message
     first, second = warm("who"), warm("who")
     assert first.ok and second.ok
-    # Whoever forks ranks was started again, once.
+    # The server that forks ranks was started again once, so the second run was warm.
     assert second.seconds < 5
 
 
 def test_a_session_fails_at_once_and_closes_without_a_trace(fresh, temporary):
     fresh("hello", hosts="node1:1,node2:1")
-    # torch's own report of its first failure once took five seconds, for imports.
+    # To log its first failure torch would import for five seconds.
     assert fresh.fails("misbehave", "raise", hosts="node1:1,node2:1").after < 3.0
     agents = fresh.session.pids.values()
     assert len(list(temporary.glob("distlab-*"))) == 2

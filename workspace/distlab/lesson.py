@@ -42,7 +42,7 @@ class Shown:
 
 
 class Verdict(int):
-    """1 when a claim holds, else 0. As the last value of a cell it stays silent: claim() has spoken."""
+    """1 when a claim holds, else 0. As the last value of a cell it shows nothing: claim() has printed its line."""
 
     def _ipython_display_(self) -> None:
         pass

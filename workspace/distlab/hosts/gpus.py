@@ -37,7 +37,7 @@ def list_gpus() -> list[Gpu]:
         uuid: gpu for (uuid, _, _), gpu in zip(found, everything, strict=True)
     }
     chosen = []
-    # CUDA reads the list up to the first entry it does not know, and so does this.
+    # As CUDA, which ignores the first entry that it does not know and all after it.
     for key in (part.strip() for part in visible.split(",")):
         if key not in by_key:
             break

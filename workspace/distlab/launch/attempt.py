@@ -10,7 +10,7 @@ from distlab.launch.session import Session
 
 # After the first failure the other hosts have this long to report theirs.
 VERDICT_SECONDS = 1.5
-# Agents gather stacks for one second, and kill for two before they give up.
+# A little longer than agents take: at most 1 s to collect stacks, 2 s to kill.
 STACK_SECONDS, STOP_SECONDS = 1.5, 2.5
 
 

@@ -87,7 +87,7 @@ class RankOutput:
         return "\n".join(self._held.get(rank, []))
 
     def close(self, release: bool) -> None:
-        """End the logs. With `release`, print what was held: nobody failed, so it was no failure."""
+        """Close the logs. With `release`, for a run that went well, print the tracebacks that were held."""
         if release:
             for rank, lines in sorted(self._held.items()):
                 for text in lines:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 from distlab.errors import DistlabError
 
@@ -19,6 +20,24 @@ class RankEnd:
     how: str
     status: int
     log: str
+
+
+class RunSummary(TypedDict):
+    """What run.json in a run's folder holds, and what `distlab run --json` prints.
+
+    `ranks` has the fields of RankEnd, `metrics` each rank's records by rank, `command` is by host.
+    """
+
+    ok: bool
+    script: str
+    launcher: str
+    hosts: list[str]
+    ranks: list[dict]
+    seconds: float
+    metrics: dict[str, list[dict]]
+    folder: str
+    command: dict[str, str]
+    error: str | None
 
 
 @dataclass
@@ -64,23 +83,23 @@ class RunResult:
         return "\n".join(text for speaker, text in self.output if speaker == rank)
 
     def to_json(self) -> str:
-        """One line: ok, hosts, ranks, seconds, metrics per rank, error."""
+        """The RunSummary of this run on one line."""
         per_rank = {
             str(end.rank): [record for record in self.metrics if record["rank"] == end.rank] for end in self.ranks
         }
         return json.dumps(
-            {
-                "ok": self.ok,
-                "script": self.script,
-                "launcher": self.launcher,
-                "hosts": self.hosts,
-                "ranks": [asdict(end) for end in self.ranks],
-                "seconds": round(self.seconds, 3),
-                "metrics": per_rank,
-                "folder": str(self.folder),
-                "command": self.command,
-                "error": self.error,
-            }
+            RunSummary(
+                ok=self.ok,
+                script=self.script,
+                launcher=self.launcher,
+                hosts=self.hosts,
+                ranks=[asdict(end) for end in self.ranks],
+                seconds=round(self.seconds, 3),
+                metrics=per_rank,
+                folder=str(self.folder),
+                command=self.command,
+                error=self.error,
+            )
         )
 
     def show(self) -> None:

@@ -102,7 +102,7 @@ def run_cell(live: LiveRanks, code: str, ranks: list[int], timeout: float | None
 
 
 class _Reminder:
-    """Says now and then who is still at it."""
+    """Prints now and then which ranks are not done."""
 
     def __init__(self, live: LiveRanks) -> None:
         self._live, self._next = live, time.monotonic() + REMIND_SECONDS

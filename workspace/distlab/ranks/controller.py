@@ -42,7 +42,7 @@ def serve(folder: Path, address: str, parent: int) -> None:
     config = Config()
     config.ProfileDir.location = str(folder)
     config.IPController.ip = config.IPController.location = address
-    # One process instead of seven; few messages pass here.
+    # One process instead of seven is enough for so few messages.
     config.IPController.use_threads = True
     config.IPController.broadcast_scheduler_depth = 0
     config.IPController.db_class = "NoDB"
@@ -64,7 +64,7 @@ def read_connection(folder: Path, name: str) -> dict | None:
     try:
         return json.loads((folder / "security" / name).read_text())
     except (FileNotFoundError, ValueError):
-        # Not there, or not whole yet.
+        # Not there yet, or only half written.
         return None
 
 

@@ -36,7 +36,7 @@ OUTPUT_SECONDS = 2.0
 BURIAL_SECONDS = 8.0
 ENDED = "the live ranks have ended"
 
-# By rank.
+# What is under way on each rank, by rank.
 Answers: TypeAlias = dict[int, AsyncResult]
 
 # The controller encrypts and knows its peers by their keys, so unsigned messages are no danger.
@@ -68,7 +68,7 @@ class LiveRanks:
         # The last message to each rank, and how to send it again.
         self._latest: Answers = {}
         self._send_again: dict[int, Callable[[], AsyncResult]] = {}
-        # Rank 0 and the notebook both see the folder of runs, wherever rank 0 is.
+        # In the folder of runs, which the notebook shares with rank 0's host.
         self._folder = make_folder(runs_root() / f".live-{uuid.uuid4().hex[:8]}").resolve()
         self._job = threading.Thread(target=self._run, name="live ranks", daemon=True)
         atexit.register(self.close)
