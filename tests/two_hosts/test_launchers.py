@@ -1,6 +1,5 @@
 """mpirun and horovodrun start the same ranks as torchrun, and leave as little behind."""
 
-import importlib
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ import pytest
 from distlab.agent import seat
 from distlab.horovod_wheel import state
 from distlab.launch import HostError, ScriptError, run
+from distlab.launchers import horovodrun
 from distlab.runs import WORKSPACE
 from running import MarkedSession
 from test_ranks import seen_by
@@ -252,7 +252,7 @@ def doors() -> set[Path]:
 
 
 def test_an_unknown_launcher():
-    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or mpirun or horovodrun"):
+    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or horovodrun or mpirun"):
         run("env_report", launcher="slurm")
 
 
@@ -273,7 +273,7 @@ def test_a_port_that_is_taken_is_another_one(warm):
 
 
 def test_horovod_that_is_not_built_is_told_before_anything_starts(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("distlab.launch.run"), "find_spec", lambda name: None)
+    monkeypatch.setattr(horovodrun, "find_spec", lambda name: None)
     monkeypatch.setattr(state, "installed", lambda: None)
     with pytest.raises(ScriptError, match="horovodrun is part of Horovod, which is .*make horovod"):
         run("env_report", launcher="horovodrun")
@@ -284,7 +284,7 @@ def test_a_rank_without_a_seat_says_which_host_lacks_its_agent(tmp_path):
     code = (
         f"import sys; sys.path.insert(0, {str(WORKSPACE)!r}); from distlab.agent import seat; seat.DOOR_SECONDS = 0.2; "
     )
-    code += "sys.argv[1:] = ['0000', 'node1:1,node2:1']; sys.exit(seat.main())"
+    code += "sys.argv[1:] = ['0000', 'node1:1,node2:1', 'OMPI_COMM_WORLD_RANK']; sys.exit(seat.main())"
     done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, timeout=20)
     assert done.returncode == seat.NO_SEAT
     assert done.stderr == "rank 1 finds no seat on node2: no agent of this job is there\n"

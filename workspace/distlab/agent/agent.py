@@ -27,7 +27,8 @@ from distlab.agent.seats import LauncherLost, Seats
 from distlab.agent.tail import Tail
 from distlab.agent.torchrun import TorchrunError
 from distlab.agent.wire import receive, send
-from distlab.hosts.interface import launcher_variables, leading_to, socket_variables
+from distlab.hosts.interface import leading_to, socket_variables
+from distlab.launchers import LAUNCHERS
 from distlab.parent import end_with_parent
 
 STOP_SECONDS = 2.0
@@ -227,8 +228,10 @@ class Agent:
         if job.peers is not None:
             job.env = {**socket_variables(job.peers, os.environ), **job.env}
             interface = job.env.get("GLOO_SOCKET_IFNAME") or leading_to(job.peers)
-            if job.launcher in commands.LAUNCHERS and interface:
-                job.env = {**launcher_variables(interface), **job.env}
+            if commands.for_all(job.launcher) and interface:
+                # Launchers give all hosts the name that the interface has on the first.
+                names = (launcher.interface for launcher in LAUNCHERS.values())
+                job.env = {**{name: interface for name in names if name}, **job.env}
         tail = Tail(logs, job.nproc, lambda local, stream, text: self._line(job, local, stream, text))
         pulse = Pulse(records, job.nproc, lambda: self._say(event="failing", id=job.id))
         self._stacks, self._pulse, self._job = {}, pulse, job
@@ -238,7 +241,7 @@ class Agent:
         statuses: dict[int, int] = {}
         try:
             if job.id not in self._stopped:
-                if job.launcher in commands.LAUNCHERS:
+                if commands.for_all(job.launcher):
                     statuses = seats.run(
                         job,
                         folder,

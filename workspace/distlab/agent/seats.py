@@ -19,11 +19,12 @@ from distlab.agent.job import Job
 from distlab.agent.pace import pause
 from distlab.agent.torchrun import TorchrunError
 from distlab.hosts.ssh import put_ssh
+from distlab.launchers import LAUNCHERS
 
 # How long ranks may outlive their launcher; they end with it.
 AFTER_SECONDS = 3.0
-# Of all that an agent may know, a launcher needs no more. horovodrun repeats what it knows on
-# command lines that everybody on a host can read; ranks get theirs from their agent.
+# Of all that an agent may know, a launcher needs no more. Some repeat what they know on command
+# lines that everybody on a host can read; ranks get theirs from their agent.
 LAUNCHER_VARIABLES = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "SSH_AUTH_SOCK", "LD_LIBRARY_PATH")
 # What is left of an agent that was killed is found by variables of this family.
 FAMILY = "LAB_AGENT_"
@@ -49,7 +50,7 @@ class Seats:
         job = self._job
         self._own.mkdir()
         spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env}}
-        spec["warm"] = not job.cold
+        spec |= {"warm": not job.cold, "variables": dict(LAUNCHERS[job.launcher].variables)}
         (self._folder / "spec.json").write_text(json.dumps(spec))
         (self._folder / "spec.json").chmod(0o600)
         self._door.symlink_to(self._folder)
@@ -125,7 +126,8 @@ def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
 
 def _start(job: Job, folder: Path, said: Path, ends_with_us: Callable[[], None]) -> subprocess.Popen:
     table = ",".join(f"{name}:{slots}" for name, slots in job.table)
-    program = [sys.executable, "-S", str(Path(seat.__file__).resolve()), job.id, table]
+    rank_variable = LAUNCHERS[job.launcher].variables["rank"]
+    program = [sys.executable, "-S", str(Path(seat.__file__).resolve()), job.id, table, rank_variable]
     with said.open("w") as file:
         return subprocess.Popen(
             commands.real(job, program),
@@ -202,5 +204,5 @@ def _why(job: Job, text: str, status: int) -> str:
     seatless = [line for line in lines if "finds no seat" in line]
     likely = [line for line in lines if any(word in line for word in ("rror", "not ", "refused", "denied", "unable"))]
     said = (seatless or likely or lines or [f"it ended with status {status}"])[0]
-    # horovodrun --gloo and mpirun --tag-output put the rank in front.
+    # Some put the rank in front.
     return f"{job.launcher}: {said.partition('<stderr>:')[2] or said}"

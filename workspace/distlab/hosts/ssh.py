@@ -1,4 +1,4 @@
-"""The ssh that others call: Open MPI and Horovod start their ranks on other hosts by `ssh`, found on PATH."""
+"""The ssh that others call: launchers start their ranks on other hosts by `ssh`, found on PATH."""
 
 import shlex
 import shutil

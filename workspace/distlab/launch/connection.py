@@ -16,12 +16,13 @@ from pathlib import Path
 from distlab.agent.seat import close_doors
 from distlab.agent.wire import receive, send
 from distlab.hosts import Host
+from distlab.launchers import SETTINGS
 from distlab.runs import WORKSPACE
 
 AGENT = ["-m", "distlab.agent"]
 CLOSE_SECONDS = 3.0
 # Settings of these families come with each job, as they are then and not as they once were.
-WITH_EACH_JOB = ("DISTLAB_", "HOROVOD_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER")
+WITH_EACH_JOB = ("DISTLAB_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER", *SETTINGS)
 # All that an agent starts inherits this, so that it can be found when the agent was killed.
 FAMILY = "LAB_AGENT_FAMILY"
 
