@@ -16,6 +16,7 @@ from distlab.agent import placeholder
 from distlab.horovod_wheel import state
 from distlab.hosts import parse
 from distlab.launch import HostError, ScriptError, run
+from distlab.launchers import horovodrun
 from distlab.runs import WORKSPACE
 from driver import Driver, later
 from running import MarkedSession, Runner, seen_by
@@ -278,7 +279,7 @@ def doors() -> set[Path]:
 
 
 def test_an_unknown_launcher():
-    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or mpirun or horovodrun"):
+    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or horovodrun or mpirun"):
         run("env_report", launcher="slurm")
 
 
@@ -299,7 +300,7 @@ def test_a_port_that_is_taken_is_another_one(warm):
 
 
 def test_horovod_that_is_not_built_is_told_before_anything_starts(monkeypatch):
-    monkeypatch.setattr("distlab.launch.running.find_spec", lambda name: None)
+    monkeypatch.setattr(horovodrun, "find_spec", lambda name: None)
     monkeypatch.setattr(state, "installed", lambda: None)
     with pytest.raises(ScriptError, match="horovodrun is part of Horovod, which is .*make horovod"):
         run("env_report", launcher="horovodrun")
@@ -309,7 +310,8 @@ def test_a_rank_without_an_agent_says_on_which_host(tmp_path):
     environ = {**os.environ, "OMPI_COMM_WORLD_RANK": "1"}
     code = (
         f"import sys; sys.path.insert(0, {str(WORKSPACE)!r}); from distlab.agent import placeholder; "
-        "placeholder.DOOR_SECONDS = 0.2; sys.argv[1:] = ['0000', 'node1:1,node2:1']; sys.exit(placeholder.main())"
+        "placeholder.DOOR_SECONDS = 0.2; sys.argv[1:] = ['0000', 'node1:1,node2:1', 'OMPI_COMM_WORLD_RANK']; "
+        "sys.exit(placeholder.main())"
     )
     done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, timeout=20)
     assert done.returncode == placeholder.NO_AGENT

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from distlab.errors import DistlabError
 from distlab.hosts import find, parse
-from distlab.launch import LAUNCHERS, RunFailed, run, script_names
+from distlab.launch import RunFailed, run, script_names
+from distlab.launchers import RUNS_BY
 
 INTERRUPTED = 130
 USAGE = 2
@@ -140,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = verb("run", _run, "start a script on the hosts; its own arguments follow --")
     sub.add_argument("script", metavar="SCRIPT", help=f"{', '.join(script_names())}, or a path")
-    sub.add_argument("--launcher", default="torchrun", help=f"one of: {', '.join(LAUNCHERS)}")
+    sub.add_argument("--launcher", default="torchrun", help=f"one of: {', '.join(RUNS_BY)}")
     sub.add_argument("--hosts", metavar="HOSTS", help="for example node1:2,node2:2; default: those found here")
     sub.add_argument("--timeout", type=float, default=600, metavar="S", help="seconds until all is stopped (600)")
     sub.add_argument("--cold", action="store_true", help="call torchrun itself on each host")

@@ -20,14 +20,15 @@ from pathlib import Path
 import psutil
 
 from distlab import ports
-from distlab.agent import commands, launcher, placeholder, torchrun
+from distlab.agent import commands, launched, placeholder, torchrun
 from distlab.agent.job import Job
-from distlab.agent.launcher import LauncherLost, Placeholders
+from distlab.agent.launched import LauncherLost, Placeholders
 from distlab.agent.pulse import Pulse
 from distlab.agent.tail import Tail
 from distlab.agent.torchrun import LauncherError
 from distlab.agent.wire import receive, send
-from distlab.hosts.interface import launcher_variables, leading_to, socket_variables
+from distlab.hosts.interface import leading_to, socket_variables
+from distlab.launchers import LAUNCHERS
 from distlab.parent import adopt_orphans
 from distlab.waiting import wait_until
 
@@ -218,8 +219,10 @@ class Agent:
         if job.peers is not None:
             job.env = {**socket_variables(job.peers, os.environ), **job.env}
             interface = job.env.get("GLOO_SOCKET_IFNAME") or leading_to(job.peers)
-            if job.launcher in commands.LAUNCHERS and interface:
-                job.env = {**launcher_variables(interface), **job.env}
+            if commands.for_all(job.launcher) and interface:
+                # Launchers give all hosts the name that the interface has on the first.
+                names = (launcher.interface for launcher in LAUNCHERS.values())
+                job.env = {**{name: interface for name in names if name}, **job.env}
         tail = Tail(logs, job.nproc, lambda local, stream, text: self._line(job, local, stream, text))
         pulse = Pulse(records, job.nproc, lambda: self._say(event="failing", id=job.id))
         self._stacks, self._pulse, self._job = {}, pulse, job
@@ -229,9 +232,9 @@ class Agent:
         statuses: dict[int, int] = {}
         try:
             if job.id not in self._stopped:
-                if job.launcher in commands.LAUNCHERS:
+                if commands.for_all(job.launcher):
                     self._placeholders = Placeholders(job, folder)
-                    statuses = launcher.run(self._placeholders, lambda: job.id in self._stopped, pulse.born)
+                    statuses = launched.run(self._placeholders, lambda: job.id in self._stopped, pulse.born)
                 elif job.cold:
                     statuses = torchrun.run_cold(job, logs)
                 else:

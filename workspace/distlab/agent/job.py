@@ -23,7 +23,7 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     cold: bool = False
     join_seconds: float = 60.0
-    # torchrun, or one that starts the ranks of all hosts from the first of them: see `launcher`.
+    # torchrun, or one that starts the ranks of all hosts from the first of them: see `launched`.
     launcher: str = "torchrun"
     # Every host and its ranks, in rank order.
     table: list[tuple[str, int]] = field(default_factory=list)

@@ -1,11 +1,11 @@
 """A placeholder: the process that mpirun or horovodrun starts where the rank would be, while the agent forks the rank.
 
-Open MPI and Horovod start a process per rank on every host. This one finds the folder of its host's
-agent for the job, asks the agent to fork the rank, which is warm there, and ends with the rank's exit
-status when the rank has ended. For a cold start it starts the rank itself, with the environment and
-the log files that it would have under torchrun.
+Launchers start a process per rank on every host. This one finds the folder of its host's agent for
+the job, asks the agent to fork the rank, which is warm there, and ends with the rank's exit status when
+the rank has ended. For a cold start it starts the rank itself, with the environment and the log files
+that it would have under torchrun.
 
-    python -S placeholder.py JOB node1:2,node2:2
+    python -S placeholder.py JOB node1:2,node2:2 RANK_VARIABLE
 
 It imports nothing but Python's own library, so that it starts at once and takes little memory.
 """
@@ -42,31 +42,29 @@ def close_doors(folder: str) -> None:
                     os.unlink(f"/tmp/{name}")
 
 
-def own_place(table: str, environ: dict[str, str]) -> dict:
-    """Rank, host and local rank, from the rank alone: launchers fill hosts in the order in which they are named.
+def own_place(table: str, rank: int) -> dict:
+    """Host and local rank, from the rank alone: launchers fill hosts in the order in which they are named.
 
-    >>> own_place("node1:2,node2:2", {"HOROVOD_RANK": "2"})
-    {'rank': 2, 'host': 'node2', 'local_rank': 0, 'slots': 2, 'index': 1, 'hosts': 2}
+    >>> own_place("node1:2,node2:2", 2)
+    {'rank': 2, 'host': 'node2', 'local_rank': 0, 'local_world_size': 2, 'host_index': 1, 'host_count': 2}
     """
-    rank = int(environ.get("HOROVOD_RANK") or environ["OMPI_COMM_WORLD_RANK"])
     hosts = [(name, int(slots)) for name, _, slots in (part.rpartition(":") for part in table.split(","))]
     first = 0
     for index, (name, slots) in enumerate(hosts):
         if rank < first + slots:
             place = {"rank": rank, "host": name, "local_rank": rank - first}
-            return place | {"slots": slots, "index": index, "hosts": len(hosts)}
+            return place | {"local_world_size": slots, "host_index": index, "host_count": len(hosts)}
         first += slots
     raise SystemExit(f"rank {rank} lies outside the ranks of {table}")
 
 
-def own_variables(place: dict, environ: dict[str, str]) -> dict[str, str]:
-    """The launcher's variables as on real hosts; it takes all simulated hosts for one machine."""
-    local, slots = str(place["local_rank"]), str(place["slots"])
-    if "HOROVOD_RANK" not in environ:
-        own = {"OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": slots}
-        return own | {"DISTLAB_HOST_INDEX": str(place["index"])}
-    across = {"HOROVOD_CROSS_RANK": str(place["index"]), "HOROVOD_CROSS_SIZE": str(place["hosts"])}
-    return {"HOROVOD_HOSTNAME": place["host"], "HOROVOD_LOCAL_RANK": local, "HOROVOD_LOCAL_SIZE": slots} | across
+def own_variables(place: dict, names: dict[str, str]) -> dict[str, str]:
+    """The launcher's variables as on real hosts; it takes all simulated hosts for one machine.
+
+    >>> own_variables({"rank": 2, "host": "node2", "local_rank": 0}, {"rank": "PMI_RANK", "local_rank": "PMI_LOCAL"})
+    {'PMI_RANK': '2', 'PMI_LOCAL': '0'}
+    """
+    return {names[field]: str(value) for field, value in place.items() if field in names}
 
 
 def open_door(job: str, host: str) -> str | None:
@@ -101,15 +99,15 @@ def _end_with_parent() -> None:
 
 def main() -> int:
     """Wait until the rank has ended; its status, as a shell says it."""
-    job, table = sys.argv[1:]
+    job, table, rank_variable = sys.argv[1:]
     _end_with_parent()
-    place = own_place(table, dict(os.environ))
+    place = own_place(table, int(os.environ[rank_variable]))
     folder = open_door(job, place["host"])
     if folder is None:
         print(f"rank {place['rank']} finds no agent of this job on {place['host']}", file=sys.stderr)
         return NO_AGENT
     spec = _read(f"{folder}/spec.json")
-    environ = {**os.environ, **spec["env"], **own_variables(place, dict(os.environ))}
+    environ = {**os.environ, **spec["env"], **own_variables(place, spec["variables"])}
     logs = f"{folder}/logs/ranks/attempt_0/{place['local_rank']}"
     os.makedirs(logs, exist_ok=True)
     said = f"{folder}/placeholders/rank{place['rank']}"

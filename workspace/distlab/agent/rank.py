@@ -65,7 +65,7 @@ def run_script(spec: dict) -> None:
 
 
 def run_for_launcher(spec: dict) -> None:
-    """As `run_script`, for a rank that mpirun or horovodrun started: what it writes goes to files in `spec['logs']`."""
+    """As `run_script`, for a rank that an agent forked for a launcher; it writes to files in `spec['logs']`."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(f"{spec['logs']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)

@@ -53,23 +53,6 @@ def leading_to(peers: Iterable[str]) -> str | None:
     return None
 
 
-def horovods_name(host: str) -> str:
-    """What Horovod should call the host that this runs on.
-
-    Debian's installer makes a host's own name 127.0.1.1 there. Horovod finds that address at no
-    interface, takes the host for another and goes there over ssh.
-    """
-    return "localhost" if leading_to([host]) == leading_to([]) else host
-
-
-def launcher_variables(interface: str) -> dict[str, str]:
-    """Variables that make a rank of horovodrun or mpirun meet the others over this host's own interface.
-
-    Launchers give all hosts the name that it has on the first.
-    """
-    return {"HOROVOD_GLOO_IFACE": interface, "OMPI_MCA_btl_tcp_if_include": interface}
-
-
 def socket_variables(peers: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that make gloo and NCCL meet the peers, but for those that are set already."""
     name = leading_to(peers)

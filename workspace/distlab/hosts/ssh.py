@@ -1,4 +1,4 @@
-"""The `ssh` on PATH that Open MPI and Horovod call to start their ranks on other hosts."""
+"""The `ssh` on PATH that launchers call to start their ranks on other hosts."""
 
 import shlex
 import shutil

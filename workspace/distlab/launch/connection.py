@@ -16,12 +16,13 @@ from distlab.agent.placeholder import close_doors
 from distlab.agent.wire import receive, send
 from distlab.errors import DistlabError
 from distlab.hosts import Host
+from distlab.launchers import SETTINGS
 from distlab.runs import WORKSPACE
 
 AGENT = ["-m", "distlab.agent"]
 CLOSE_SECONDS = 3.0
 # An agent outlives many jobs, so it gets none of these from its start; each job brings them as they are then.
-WITH_EACH_JOB = ("DISTLAB_", "HOROVOD_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER")
+WITH_EACH_JOB = ("DISTLAB_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER", *SETTINGS)
 # All that an agent starts inherits this variable, by which it is found when the agent was killed.
 FAMILY = "LAB_AGENT_FAMILY"
 

@@ -5,12 +5,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from distlab import horovod_wheel
-from distlab.agent import commands
 from distlab.agent.job import Job
 from distlab.hosts import Host, HostList, HostsError, find, parse
 from distlab.launch.attempt import Attempt
@@ -21,10 +18,10 @@ from distlab.launch.output import RankOutput
 from distlab.launch.result import RunFailed, RunResult
 from distlab.launch.scripts import ScriptError, find_script, to_arguments
 from distlab.launch.session import Session, default_session
+from distlab.launchers import LAUNCHERS, RUNS_BY
 from distlab.runs import make_folder, new_run_name, runs_root
 from distlab.whole import write_whole
 
-LAUNCHERS = ("torchrun", *commands.LAUNCHERS)
 PORT_TRIES = 3
 # The first host starts so much earlier: a torchrun that finds no rendezvous yet asks again only after a second.
 HEAD_START = 0.1
@@ -63,7 +60,7 @@ def run(
         arguments: words for the script's command line.
         hosts: `"node1:2,node2:2"`, or None for the hosts found here.
         timeout: seconds after which all ranks are stopped and their stacks shown.
-        launcher: torchrun, mpirun, horovodrun (over gloo) or horovodrun-mpi.
+        launcher: one of `launchers.RUNS_BY`.
         cold: start real torchrun commands in place of warm ranks; under another launcher, ranks that import anew.
         threads: threads per rank, or None for an equal share of each host's cores.
         master_port: a port for the rendezvous; another one is taken if it is in use.
@@ -76,12 +73,12 @@ def run(
         ScriptError, HostsError, HostError, OSError: nothing was started; says why.
     """
     started = time.monotonic()
-    if launcher not in LAUNCHERS:
-        raise ScriptError(f"launcher {launcher!r} is unknown: use {' or '.join(LAUNCHERS)}")
+    if launcher not in RUNS_BY:
+        raise ScriptError(f"launcher {launcher!r} is unknown: use {' or '.join(RUNS_BY)}")
     path = find_script(script)
     where = _resolve_hosts(hosts)
-    if launcher in commands.LAUNCHERS:
-        _require_launcher(launcher)
+    if lacking := LAUNCHERS[launcher].lacking():
+        raise ScriptError(f"{launcher} is {lacking}")
     folder = make_folder(runs_root() / f"{new_run_name(path)}-{uuid.uuid4().hex[:4]}").resolve()
     session = session or default_session()
     output = RankOutput(folder, quiet, out)
@@ -130,12 +127,6 @@ def run(
     if not result.ok:
         raise RunFailed(say_failure(result), result)
     return result
-
-
-def _require_launcher(launcher: str) -> None:
-    if launcher != "mpirun" and find_spec("horovod") is None:
-        there = horovod_wheel.current()
-        raise ScriptError(f"{launcher} is part of Horovod, which is {there.text}: {there.remedy}")
 
 
 def _start(connections: list[Connection], jobs: dict[str, Job], launcher: str, cold: bool) -> None:

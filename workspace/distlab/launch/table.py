@@ -46,8 +46,8 @@ def fold(command: str) -> str:
     >>> print(fold("torchrun --nnodes 2 " + "--master-addr " + "a" * 80))
     torchrun --nnodes 2 --master-addr \
         aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
-    >>> print(fold("horovodrun " + "-x " * 25 + "'two words'"))
-    horovodrun -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x \
+    >>> print(fold("mpirun " + "-x " * 25 + "'two words'"))
+    mpirun -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x \
         'two words'
     """
     # Within quotes a backslash would be part of the word, so there the line is not folded.

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from distlab.launchers import ERRORS
+
 # How a rank fails because its peer is gone: NCCL and gloo say it in these words, and torch raises
 # these types. The same words from a connection that the script made itself are its own failure.
 PEER_LOST = re.compile(
@@ -15,7 +17,7 @@ PEER_LOST = re.compile(
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 NEVER_MET = "connectFullMesh"
 NEVER_CAME = re.compile(r"did not join within|found nobody on|does not find the ranks' store")
-GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "HorovodInternalError"}
+GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError", *ERRORS}
 
 
 @dataclass(frozen=True)

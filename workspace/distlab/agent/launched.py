@@ -1,4 +1,4 @@
-"""Ranks that mpirun or horovodrun starts on all hosts at once, as the agent of one of these hosts sees them."""
+"""Ranks that a launcher starts on all hosts at once, as the agent of one of these hosts sees them."""
 
 import json
 import multiprocessing
@@ -19,13 +19,14 @@ from distlab.agent.job import Job
 from distlab.agent.pace import pause
 from distlab.agent.torchrun import LauncherError, end_with_agent
 from distlab.hosts.ssh import put_ssh
+from distlab.launchers import LAUNCHERS
 from distlab.waiting import wait_until
 from distlab.whole import write_whole
 
 # Ranks end with their launcher, but may take this long for it.
 AFTER_SECONDS = 3.0
-# horovodrun repeats its environment on command lines that everybody on a host can read, so it gets
-# these alone; ranks get their environment from their agent.
+# A launcher gets these alone, since some repeat their environment on command lines that everybody on a
+# host can read; ranks get their environment from their agent.
 LAUNCHER_VARIABLES = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TMPDIR", "SSH_AUTH_SOCK", "LD_LIBRARY_PATH")
 # Variables by which processes are found when their agent was killed.
 FAMILY = "LAB_AGENT_"
@@ -51,7 +52,7 @@ class Placeholders:
         job = self.job
         self._own.mkdir()
         spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env}}
-        spec["warm"] = not job.cold
+        spec |= {"warm": not job.cold, "variables": dict(LAUNCHERS[job.launcher].variables)}
         (self.folder / "spec.json").write_text(json.dumps(spec))
         (self.folder / "spec.json").chmod(0o600)
         self._door.symlink_to(self.folder)
@@ -127,7 +128,8 @@ def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
 
 def _start(job: Job, folder: Path, said: Path) -> subprocess.Popen:
     table = ",".join(f"{name}:{slots}" for name, slots in job.table)
-    program = [sys.executable, "-S", str(Path(placeholder.__file__).resolve()), job.id, table]
+    rank_variable = LAUNCHERS[job.launcher].variables["rank"]
+    program = [sys.executable, "-S", str(Path(placeholder.__file__).resolve()), job.id, table, rank_variable]
     with said.open("w") as file:
         return subprocess.Popen(
             commands.real(job, program),
@@ -194,5 +196,5 @@ def _why(job: Job, text: str, status: int) -> str:
     lost = [line for line in lines if "finds no agent" in line]
     likely = [line for line in lines if any(word in line for word in ("rror", "not ", "refused", "denied", "unable"))]
     said = (lost or likely or lines or [f"it ended with status {status}"])[0]
-    # horovodrun --gloo and mpirun --tag-output put the rank in front.
+    # Some put the rank in front.
     return f"{job.launcher}: {said.partition('<stderr>:')[2] or said}"
