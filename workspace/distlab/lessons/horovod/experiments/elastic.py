@@ -27,8 +27,8 @@ import psutil
 from distlab import process, report
 from distlab.hosts import Host, find
 from distlab.hosts.interface import leading_to
-from distlab.launchers.horovodrun import own_name
 from distlab.hosts.ssh import put_ssh
+from distlab.launchers.horovodrun import own_name
 from distlab.parent import end_with_parent
 
 RANK = Path(__file__).with_name("horovod_elastic_rank.py")
