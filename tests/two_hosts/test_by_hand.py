@@ -140,7 +140,7 @@ def test_something_else_listens_on_the_master_port(rank, answer):
 
         threading.Thread(target=serve, daemon=True).start()
         taken, started = other.getsockname()[1], time.monotonic()
-        status, _, err = rank(1, 2, MASTER_PORT=taken, DISTLAB_JOIN_TIMEOUT=3).end(40)
+        status, _, err = rank(1, 2, MASTER_PORT=taken, DISTLAB_JOIN_TIMEOUT=1).end(40)
     assert status == 1 and time.monotonic() - started < 15
     assert f"rank 1 on node1 does not find the ranks' store at 127.0.0.1:{taken}: is something else there" in err
     assert "Set MASTER_PORT to another number on every rank" in last_line(err)
