@@ -34,9 +34,13 @@ ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
+# The version in pyproject.toml, which `make` hands over: a label cannot read a file. Another than that
+# one stops the build.
+ARG VERSION=unknown
+RUN [ "$VERSION" = unknown ] || grep -qxF "version = \"$VERSION\"" /workshop/pyproject.toml
 LABEL org.opencontainers.image.title="distlab" \
       org.opencontainers.image.description="A workshop on distributed deep learning with PyTorch, on two hosts" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="${VERSION}" \
       distlab.torch="2.14.1" \
       distlab.torchvision="0.29.1" \
       distlab.horovod="0.28.1" \

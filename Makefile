@@ -13,12 +13,14 @@ SEAT   ?=
 # For how many attendees `make preflight` looks, and its other words, such as --no-start.
 SEATS  ?=
 PREFLIGHT ?=
+# The one place of the version is pyproject.toml; the image's label gets it from here.
+export WORKSHOP_VERSION ?= $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo horovod up urls down preflight python test doctor lint format record pins bench clean
+.PHONY: help lab demo horovod up urls down preflight python test test-quick doctor lint format record pins bench clean
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lab: $(VENV)/.seen ## set up, train on two hosts once, open JupyterLab
 	@$(BIN)/python -m distlab.horovod_wheel --beside || true
@@ -47,6 +49,9 @@ test: $(VENV)/.data ## run every test: unit, two hosts, lessons, engines
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m pytest $(TESTS)
+
+test-quick: $(VENV)/.data ## unit tests, the policy of notebooks, one notebook: 5 minutes at most
+	@$(BIN)/python -m pytest tests/unit tests/notebooks/test_policy.py workspace/Start_Here.ipynb
 
 doctor: $(VENV)/.installed ## say what is here and how to mend what is not
 	@$(BIN)/distlab doctor

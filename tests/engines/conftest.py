@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tomllib
 
 import containers
 import pytest
@@ -34,7 +35,8 @@ def engine() -> str:
 @pytest.fixture(scope="session")
 def image(engine) -> str:
     """The real Dockerfile, built by the real compose file, on the base that WORKSHOP_BASE names."""
-    environment = {**os.environ, "WORKSHOP_IMAGE": IMAGE}
+    version = tomllib.loads((containers.ROOT / "pyproject.toml").read_text())["project"]["version"]
+    environment = {**os.environ, "WORKSHOP_IMAGE": IMAGE, "WORKSHOP_VERSION": version}
     containers.docker("compose", "build", timeout=BUILD_SECONDS, env=environment)
     return IMAGE
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,8 @@ def test_labels_tell_the_versions_inside_and_these_are_the_pinned_ones(cluster):
     labels = json.loads(cluster.apptainer("inspect", "--json", cluster.sif).stdout)["data"]["attributes"]["labels"]
     for name in ("torch", "torchvision", "jupyterlab"):
         assert labels[f"distlab.{name}"] == pinned[name]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert labels["org.opencontainers.image.version"] == version
 
 
 def test_its_workspace_is_that_of_the_repository(cluster):

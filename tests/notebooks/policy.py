@@ -1,13 +1,33 @@
-"""What a notebook of this course must be, as functions that return what is wrong."""
+"""What a notebook of this course must be, as functions that return what is wrong.
 
+    python policy.py [--fix] [NOTEBOOK ...]
+
+prints what is wrong with these notebooks, or with all, and exits 1 if anything is. `--fix` first mends what
+needs no judgement: ids, kernel, metadata that editors leave, output in pieces. What a cell says and what it
+printed stay as they are.
+"""
+
+import argparse
+import hashlib
 import json
+import os
 import re
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKSPACE = ROOT / "workspace"
+FORMAT = (4, 5)
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# Tags tell nbval what to compare, alt is read to people who do not see a picture. All else is an editor's.
+CELL_METADATA = {"tags", "alt"}
+CELL_ID = re.compile(r"[a-zA-Z0-9-_]{1,64}")
 NOT_COMPARED = {"nbval-ignore-output", "nbval-skip"}
 LEAST_COMPARED = 5
 SCREEN_LINES, SCREEN_COLUMNS = 45, 110
@@ -52,21 +72,105 @@ def compared_cells(notebook: dict) -> list[dict]:
 
 
 def _name(cell: dict) -> str:
-    return f"cell {cell['id']}"
+    return f"cell {cell.get('id')}"
 
 
 def wrong_form(notebook: dict) -> list[str]:
-    """Format, ids and kernel."""
+    """Format, ids, kernel, metadata and pieces of output: all that `mend` mends."""
     wrong = []
-    if (notebook["nbformat"], notebook["nbformat_minor"]) < (4, 5):
+    if (notebook["nbformat"], notebook["nbformat_minor"]) < FORMAT:
         wrong.append("the format is older than 4.5")
     ids = [cell.get("id") for cell in notebook["cells"]]
-    if None in ids or len(set(ids)) != len(ids):
+    if len(set(ids)) != len(ids) or not all(cell_id and CELL_ID.fullmatch(cell_id) for cell_id in ids):
         wrong.append("a cell has no id, or two have the same")
     kernel = notebook["metadata"].get("kernelspec", {}).get("name")
     if kernel != "python3":
         wrong.append(f"the kernel is {kernel}, not python3")
+    elif notebook["metadata"] != METADATA:
+        wrong.append("the notebook has metadata that an editor left")
+    for cell in notebook["cells"]:
+        if left := set(cell["metadata"]) - CELL_METADATA:
+            wrong.append(f"{_name(cell)} has metadata that an editor left: {', '.join(sorted(left))}")
+        if len(one_stream(cell.get("outputs", []))) != len(cell.get("outputs", [])):
+            wrong.append(f"{_name(cell)} stores a stream in pieces, which differ from run to run")
     return wrong
+
+
+def one_stream(outputs: Sequence[dict]) -> list[dict]:
+    """The same outputs, in which pieces of one stream that follow each other are one.
+
+    How many pieces a stream arrives in depends on timing; what it says does not.
+    """
+    merged: list[dict] = []
+    for output in outputs:
+        last = merged[-1] if merged else {}
+        streams = output["output_type"] == "stream" == last.get("output_type")
+        if streams and last["name"] == output["name"]:
+            last["text"] = "".join(last["text"]) + "".join(output["text"])
+        else:
+            merged.append(type(output)(output))
+    return merged
+
+
+def _new_id(cell: dict, taken: set[str]) -> str:
+    # From what the cell says and not by chance, so that mending a notebook twice gives the same file.
+    number = 0
+    while (made := hashlib.sha256(f"{number} {''.join(cell['source'])}".encode()).hexdigest()[:8]) in taken:
+        number += 1
+    return made
+
+
+def mend(notebook: dict) -> None:
+    """Put right, in place, all that `wrong_form` finds. An id that is there and its own stays."""
+    notebook["nbformat"], notebook["nbformat_minor"] = max((notebook["nbformat"], notebook["nbformat_minor"]), FORMAT)
+    notebook["metadata"] = json.loads(json.dumps(METADATA))
+    taken: set[str] = set()
+    for cell in notebook["cells"]:
+        cell_id = cell.get("id") or ""
+        if cell_id in taken or not CELL_ID.fullmatch(cell_id):
+            cell["id"] = _new_id(cell, taken)
+        taken.add(cell["id"])
+        cell["metadata"] = {key: value for key, value in cell["metadata"].items() if key in CELL_METADATA}
+        if cell["cell_type"] == "code":
+            cell["outputs"] = one_stream(cell["outputs"])
+
+
+def read(path: Path) -> dict:
+    """A notebook as it is in its file; nbformat's own reader would mend ids without a word.
+
+    Raises:
+        ValueError: the file holds no notebook of format 4.
+    """
+    try:
+        notebook = json.loads(path.read_text())
+        if notebook["nbformat"] != FORMAT[0]:
+            raise ValueError(f"format {notebook['nbformat']}")
+        notebook["cells"], notebook["metadata"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no notebook of format 4: {error}") from None
+    return notebook
+
+
+def fix(path: Path) -> bool:
+    """Mend a notebook's file; True when that changed it.
+
+    Raises:
+        ValueError: the file holds no notebook, or one that is still none after mending.
+    """
+    notebook = read(path)
+    mend(notebook)
+    mended = nbformat.from_dict(notebook)
+    try:
+        nbformat.validate(mended)
+    except nbformat.ValidationError as error:
+        raise ValueError(f"{path} is no valid notebook: {error.message}") from None
+    text = nbformat.writes(mended) + "\n"
+    if text == path.read_text():
+        return False
+    half = path.with_suffix(".half")
+    half.write_text(text)
+    os.replace(half, path)
+    return True
 
 
 def wrong_execution(notebook: dict) -> list[str]:
@@ -150,8 +254,12 @@ def _pictures_without_words(notebook: dict) -> list[str]:
 
 
 def everything_wrong(path: Path) -> list[str]:
-    """All that is wrong with one notebook; empty when it is as it should be."""
-    notebook = nbformat.read(path, as_version=4)
+    """All that is wrong with one notebook; empty when it is as it should be.
+
+    Raises:
+        ValueError: the file holds no notebook.
+    """
+    notebook = read(path)
     return [
         *wrong_form(notebook),
         *wrong_execution(notebook),
@@ -165,3 +273,28 @@ def tally(path: Path) -> str:
     """One line: how much of a notebook is compared."""
     notebook = nbformat.read(path, as_version=4)
     return f"{path.name}: {len(compared_cells(notebook))} of {len(code_cells(notebook))} code cells compared"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Say what is wrong with notebooks, after mending them if asked to; 1 when anything is, or was mended."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fix", action="store_true", help="mend what needs no judgement")
+    parser.add_argument("notebooks", nargs="*", type=Path, metavar="NOTEBOOK", help="default: all of the course")
+    options = parser.parse_args(argv)
+    status = 0
+    for path in options.notebooks or notebooks():
+        try:
+            if options.fix and fix(path):
+                print(f"{path}: mended")
+                status = 1
+            wrong = everything_wrong(path)
+        except (ValueError, OSError) as error:
+            wrong = [str(error)]
+        for sentence in wrong:
+            print(f"{path}: {sentence}")
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

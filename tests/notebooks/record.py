@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from policy import WORKSPACE, code_cells, everything_wrong, notebooks, tally
+from policy import WORKSPACE, everything_wrong, mend, notebooks, tally
 
 CELL_SECONDS = 180
 
@@ -26,28 +26,11 @@ def record(path: Path) -> None:
         record_timing=False,
         resources={"metadata": {"path": str(path.parent)}},
     ).execute()
-    notebook["metadata"] = {
-        "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
-    for cell in code_cells(notebook):
-        _one_stream(cell)
+    mend(notebook)
     nbformat.validate(notebook)
     half = path.with_suffix(".half")
     nbformat.write(notebook, half)
     os.replace(half, path)
-
-
-def _one_stream(cell: dict) -> None:
-    # How many pieces a stream arrives in depends on timing; what it says does not.
-    merged: list[dict] = []
-    for output in cell["outputs"]:
-        last = merged[-1] if merged else {}
-        if output["output_type"] == "stream" and last.get("output_type") == "stream" and last["name"] == output["name"]:
-            last["text"] += output["text"]
-        else:
-            merged.append(output)
-    cell["outputs"] = merged
 
 
 def main(arguments: list[str]) -> int:

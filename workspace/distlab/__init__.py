@@ -7,8 +7,6 @@ from importlib import import_module
 
 from distlab import hosts
 
-__version__ = "0.1.0"
-
 # Agents and ranks import this package too, and start sooner without what only notebooks call.
 _ON_FIRST_USE = {
     "RunFailed": "distlab.launch",
@@ -20,7 +18,20 @@ _ON_FIRST_USE = {
 __all__ = ["RunFailed", "RunResult", "__version__", "check", "hosts", "run"]
 
 
+def _version() -> str:
+    # Read when asked for: metadata takes longer to import than this package.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("distlab")
+    except PackageNotFoundError:
+        # A copy on PYTHONPATH that was never installed.
+        return "unknown"
+
+
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
     if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_ON_FIRST_USE[name]), name)

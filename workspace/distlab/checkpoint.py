@@ -29,7 +29,9 @@ PREFIX = "module."
 class Stated(Protocol):
     """What has a state to save: a model, an optimizer."""
 
-    def state_dict(self) -> dict[str, Any]: ...
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as tensors and plain values by name."""
+        ...
 
 
 class CheckpointError(ValueError):

@@ -38,7 +38,7 @@ def work(script, *words):
 
     with contextlib.redirect_stdout(io.StringIO()) as said:
         sys.argv = ["experiment", *map(str, words)]
-        script.main() if script.__name__.startswith("distlab.exp") else script.main(list(map(str, words)))
+        script.main() if ".experiments." in script.__name__ else script.main(list(map(str, words)))
     return said.getvalue()
 
 

@@ -58,6 +58,7 @@ class Pulse(threading.Thread):
         self._born = dict(pids)
 
     def run(self) -> None:
+        """Watch until all ranks have ended or `_done` is set; the thread's own body."""
         started = time.monotonic()
         while not self._done.is_set():
             # A warm rank's end wakes this at once, before the launcher acts on it. For a cold rank's end,

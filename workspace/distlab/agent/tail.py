@@ -25,6 +25,7 @@ class Tail(threading.Thread):
         self._seen: dict[Path, tuple[int, bytes]] = {}
 
     def run(self) -> None:
+        """Read until told to end, and then what is left; the thread's own body."""
         try:
             started = time.monotonic()
             while not self._done.wait(pause(time.monotonic() - started)):

@@ -28,9 +28,9 @@ class ClassroomError(Exception):
 
 
 def parse_env(text: str) -> dict[str, str]:
-    """The variables of a .env file.
+    r"""The variables of a .env file.
 
-    >>> parse_env('# a comment\\nexport A=1 # one\\nB="two words"\\n#C=3')
+    >>> parse_env('# a comment\nexport A=1 # one\nB="two words"\n#C=3')
     {'A': '1', 'B': 'two words'}
     """
     found = {}

@@ -80,6 +80,7 @@ class InMemory(ImageSet):
         self.images = images
 
     def pixels(self, places: Tensor) -> Tensor:
+        """Images of these samples: (samples, channels, height, width), uint8."""
         return self.images.index_select(0, places)
 
     def subset(self, places: Tensor) -> "InMemory":
@@ -104,6 +105,7 @@ class OnDisk(ImageSet):
         self.top, self.paths, self.classes, self.size = top, paths, classes, size
 
     def pixels(self, places: Tensor) -> Tensor:
+        """Images of these samples, decoded now: (samples, channels, height, width), uint8."""
         return torch.from_numpy(np.stack([self._decode(place) for place in places.tolist()]))
 
     def subset(self, places: Tensor) -> "OnDisk":
@@ -173,8 +175,10 @@ def _open(found: Prepared, split: str) -> ImageSet:
 
 
 def _evenly(images: ImageSet, limit: int) -> ImageSet:
-    """The first samples of each class in turn, in their old order: class sizes differ by at most one
-    as long as no class runs out."""
+    """The first samples of each class in turn, in their old order.
+
+    Class sizes differ by at most one as long as no class runs out.
+    """
     if limit >= len(images):
         return images
     by_class = torch.argsort(images.labels, stable=True)

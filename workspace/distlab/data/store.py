@@ -36,8 +36,10 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A set ready to be read: its folder, what its marker says, a line to say aloud, and whether
-    this process made it just now."""
+    """A set ready to be read.
+
+    Its folder, what its marker says, a line to say aloud, and whether this process made it just now.
+    """
 
     folder: Path
     facts: dict

@@ -40,6 +40,7 @@ class Voice:
         self._said = ("", -1)
 
     def __call__(self, doing: str, percent: int) -> None:
+        """Say what is being done, and how much of it is done in per cent, when that is news."""
         state.tell(doing, percent)
         before, step = self._said, 2 if sys.stdout.isatty() else 10
         if doing == before[0] and percent < before[1] + step:

@@ -21,7 +21,9 @@ from distlab.runs import run_folder, runs_root
 class Kept(checkpoint.Stated, Protocol):
     """What a checkpoint can keep besides model and optimizer: a loss scaler, a schedule."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> object: ...
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Take up a state that `state_dict` gave."""
+        ...
 
 
 Keep: TypeAlias = Mapping[str, Kept]
@@ -113,9 +115,9 @@ def start(
     together: Together,
     keep: Keep,
 ) -> Position:
-    """The position to train from; with --resume, model, optimizer, what it keeps and random numbers as
-    they were there.
+    """The position to train from.
 
+    With --resume, model, optimizer, what it keeps and random numbers are as they were there.
     Rank 0 reads the file and sends it, so that hosts need not share a file system.
 
     Raises:

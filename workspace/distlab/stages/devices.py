@@ -55,6 +55,7 @@ class OnDevices(nn.Module):
             stage.to(device)
 
     def forward(self, batch: Tensor) -> Tensor:
+        """The last stage's output for a batch, on the batch's own device; `splits` pieces one after the other."""
         outputs = []
         for piece in batch.chunk(self.splits):
             x = piece
