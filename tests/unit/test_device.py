@@ -140,7 +140,7 @@ def test_a_clock_waits_for_gpus_alone(monkeypatch):
 
 
 def test_a_horovod_with_nccl_lets_nobody_share_a_gpu():
-    from distlab.process.horovod import choose_device
+    from distlab.lessons.horovod.joining import choose_device
 
     own, shared = ["one", "two"], ["one", "one"]
     assert choose_device(own, has_nccl=True, environ={}).backend == "nccl"

@@ -28,7 +28,7 @@ class HostLike(Protocol):
 
 
 class FindingLike(Protocol):
-    """Hosts and where they were named; `distlab.hosts.Finding` is one."""
+    """Hosts and where they were named; `distlab.hosts.HostList` is one."""
 
     hosts: Sequence[HostLike]
     source: str

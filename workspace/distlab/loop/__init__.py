@@ -12,7 +12,6 @@ model, another `together`.
 
 from distlab.loop.evaluate import evaluate
 from distlab.loop.fit import fit
-from distlab.loop.horovod import HorovodTogether, combining, horovod_options, horovod_step
 from distlab.loop.load import load, load_text
 from distlab.loop.mixed import MixedStep
 from distlab.loop.options import options, real, text_options, whole
@@ -22,17 +21,13 @@ from distlab.loop.step import NotFinite, require_finite, train_step
 from distlab.loop.together import Together
 
 __all__ = [
-    "HorovodTogether",
     "MixedStep",
     "NotFinite",
     "Shuffle",
     "Together",
     "WarmUp",
-    "combining",
     "evaluate",
     "fit",
-    "horovod_options",
-    "horovod_step",
     "load",
     "load_text",
     "options",

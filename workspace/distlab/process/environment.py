@@ -5,39 +5,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# launcher -> (variable that shows it is there, field -> variable). First match wins: mpirun
-# and srun can start torchrun, never the other way round, so torchrun's variables come first.
-# horovodrun over MPI is an mpirun to its ranks.
-LAUNCHERS: dict[str, dict[str, str]] = {
-    "torchrun": {
-        "rank": "RANK",
-        "world_size": "WORLD_SIZE",
-        "local_rank": "LOCAL_RANK",
-        "local_world_size": "LOCAL_WORLD_SIZE",
-        "host_index": "GROUP_RANK",
-    },
-    "horovodrun": {
-        "rank": "HOROVOD_RANK",
-        "world_size": "HOROVOD_SIZE",
-        "local_rank": "HOROVOD_LOCAL_RANK",
-        "local_world_size": "HOROVOD_LOCAL_SIZE",
-        "host_index": "HOROVOD_CROSS_RANK",
-    },
-    "mpirun": {
-        "rank": "OMPI_COMM_WORLD_RANK",
-        "world_size": "OMPI_COMM_WORLD_SIZE",
-        "local_rank": "OMPI_COMM_WORLD_LOCAL_RANK",
-        "local_world_size": "OMPI_COMM_WORLD_LOCAL_SIZE",
-        # Open MPI does not say it; our agents do.
-        "host_index": "DISTLAB_HOST_INDEX",
-    },
-    "srun": {
-        "rank": "SLURM_PROCID",
-        "world_size": "SLURM_NTASKS",
-        "local_rank": "SLURM_LOCALID",
-        "host_index": "SLURM_NODEID",
-    },
-}
+from distlab.launchers import LAUNCHERS
 
 
 @dataclass(frozen=True)
@@ -76,7 +44,7 @@ def read_seconds(name: str, default: float, environ: Mapping[str, str] = os.envi
 
 
 def read_placement(environ: Mapping[str, str] = os.environ) -> Placement:
-    """Read rank, world size and local rank as torchrun, horovodrun, mpirun or srun export them.
+    """Read rank, world size and local rank as the launchers export them.
 
     Without a launcher the process is rank 0 of a world of 1.
 
@@ -85,10 +53,10 @@ def read_placement(environ: Mapping[str, str] = os.environ) -> Placement:
     """
     # By hand one of the two is easily forgotten, and every rank would then train by itself.
     by_hand = "torchrun" if "RANK" in environ or "WORLD_SIZE" in environ else None
-    launcher = by_hand or next((one for one in LAUNCHERS if LAUNCHERS[one]["rank"] in environ), None)
+    launcher = by_hand or next((name for name, each in LAUNCHERS.items() if each.variables["rank"] in environ), None)
     if launcher is None:
         return Placement(0, 1, 0, 1, 0, host_name(environ), "none")
-    names = LAUNCHERS[launcher]
+    names = LAUNCHERS[launcher].variables
 
     def number(field: str, default: int | None = None) -> int:
         name = names.get(field)

@@ -26,8 +26,9 @@ import psutil
 
 from distlab import process, report
 from distlab.hosts import Host, find
-from distlab.hosts.interface import horovods_name, leading_to
+from distlab.hosts.interface import leading_to
 from distlab.hosts.ssh import put_ssh
+from distlab.launchers.horovodrun import own_name
 from distlab.parent import end_with_parent
 
 RANK = Path(__file__).with_name("horovod_elastic_rank.py")
@@ -59,7 +60,7 @@ def two_hosts() -> dict[str, Host]:
     if len(found) < 2:
         raise SystemExit(f"elastic training needs two hosts, and there is only {found[0].name}: set DISTLAB_HOSTS")
     here, there = found[:2]
-    names = HERE if here.kind == "simulated" else (horovods_name(here.name), there.name)
+    names = HERE if here.kind == "simulated" else (own_name(here.name), there.name)
     return dict(zip(names, (here, there), strict=True))
 
 

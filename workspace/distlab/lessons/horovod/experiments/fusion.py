@@ -14,8 +14,8 @@ from statistics import median
 
 import torch
 
-from distlab import process, report
-from distlab.lessons.horovod import trace
+from distlab import report
+from distlab.lessons.horovod import joining, trace
 from distlab.process import Rank
 from distlab.runs import run_folder
 
@@ -65,7 +65,7 @@ def main() -> None:
     os.environ["HOROVOD_FUSION_THRESHOLD"] = str(args.threshold)
     os.environ["HOROVOD_CYCLE_TIME"] = str(args.cycle_ms)
     os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    with process.horovod() as me:
+    with joining.join() as me:
         measure(me, args)
 
 

@@ -5,7 +5,7 @@ the first with the embedding, the last with the head and the loss. From these ti
 cut. The bad one gives each stage a layer, and the last one all the others. `balance` is what each stage
 of both takes within a step, and `work` is that step.
 
-Ranks need a core or a GPU each: hosts().a_seat_each() says where there is one, and threads=1.
+Ranks need a core or a GPU each: hosts().one_device_each() says where there is one, and threads=1.
 """
 
 import statistics

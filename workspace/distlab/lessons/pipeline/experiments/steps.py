@@ -7,7 +7,7 @@ times of all beside. The update is left out. What a schedule does not allow is r
 `skipped`, with the reason. With --alone also what one process takes for the same microbatches, and
 what each of them takes when all ranks do so at once, each for itself.
 
-Ranks need a core or a GPU each: hosts().a_seat_each() says where there is one, and threads=1.
+Ranks need a core or a GPU each: hosts().one_device_each() says where there is one, and threads=1.
 """
 
 from distlab import process, report, stages

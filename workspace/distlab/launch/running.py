@@ -5,37 +5,34 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from distlab import horovod_wheel
-from distlab.agent import commands
 from distlab.agent.job import Job
-from distlab.hosts import Finding, Host, HostsError, find, parse
+from distlab.hosts import Host, HostList, HostsError, find, parse
+from distlab.launch.attempt import Attempt
 from distlab.launch.connection import Connection, HostError
 from distlab.launch.jobs import JOIN_SECONDS, Rendezvous, make_jobs, to_type
 from distlab.launch.outcome import conclude, say_failure
+from distlab.launch.output import RankOutput
 from distlab.launch.result import RunFailed, RunResult
 from distlab.launch.scripts import ScriptError, find_script, to_arguments
 from distlab.launch.session import Session, default_session
-from distlab.launch.voice import Voice
-from distlab.launch.watch import Watch
+from distlab.launchers import LAUNCHERS, RUNS_BY
 from distlab.runs import make_folder, new_run_name, runs_root
+from distlab.whole import write_whole
 
-LAUNCHERS = ("torchrun", *commands.LAUNCHERS)
 PORT_TRIES = 3
-# A torchrun that asks for the rendezvous before the first host's has opened it is refused, and
-# asks again only a second later. So the first starts a moment before the others.
+# The first host starts so much earlier: a torchrun that finds no rendezvous yet asks again only after a second.
 HEAD_START = 0.1
 
 
-def _resolve_hosts(hosts: str | Finding | Sequence[Host] | None) -> list[Host]:
+def _resolve_hosts(hosts: str | HostList | Sequence[Host] | None) -> list[Host]:
     if hosts is None:
         return find().hosts
     if isinstance(hosts, str):
         return parse(hosts)
-    found = list(hosts.hosts if isinstance(hosts, Finding) else hosts)
+    found = list(hosts.hosts if isinstance(hosts, HostList) else hosts)
     if not found:
         raise HostsError("no host to run on")
     return found
@@ -44,7 +41,7 @@ def _resolve_hosts(hosts: str | Finding | Sequence[Host] | None) -> list[Host]:
 def run(
     script: str | Path,
     *arguments: str,
-    hosts: str | Finding | Sequence[Host] | None = None,
+    hosts: str | HostList | Sequence[Host] | None = None,
     launcher: str = "torchrun",
     timeout: float = 600.0,
     cold: bool = False,
@@ -63,7 +60,7 @@ def run(
         arguments: words for the script's command line.
         hosts: `"node1:2,node2:2"`, or None for the hosts found here.
         timeout: seconds after which all ranks are stopped and their stacks shown.
-        launcher: torchrun, mpirun, horovodrun (over gloo) or horovodrun-mpi.
+        launcher: one of `launchers.RUNS_BY`.
         cold: start real torchrun commands in place of warm ranks; under another launcher, ranks that import anew.
         threads: threads per rank, or None for an equal share of each host's cores.
         master_port: a port for the rendezvous; another one is taken if it is in use.
@@ -76,83 +73,77 @@ def run(
         ScriptError, HostsError, HostError, OSError: nothing was started; says why.
     """
     started = time.monotonic()
-    if launcher not in LAUNCHERS:
-        raise ScriptError(f"launcher {launcher!r} is unknown: use {' or '.join(LAUNCHERS)}")
+    if launcher not in RUNS_BY:
+        raise ScriptError(f"launcher {launcher!r} is unknown: use {' or '.join(RUNS_BY)}")
     path = find_script(script)
     where = _resolve_hosts(hosts)
-    if launcher in commands.LAUNCHERS:
-        _require_launcher(launcher)
+    if lacking := LAUNCHERS[launcher].lacking():
+        raise ScriptError(f"{launcher} is {lacking}")
     folder = make_folder(runs_root() / f"{new_run_name(path)}-{uuid.uuid4().hex[:4]}").resolve()
     session = session or default_session()
-    voice = Voice(folder, quiet, out)
+    output = RankOutput(folder, quiet, out)
     words = [*arguments, *to_arguments(options)]
     until = started + timeout
     try:
         with session.claimed():
-            for attempt in range(PORT_TRIES):
-                connections = session.connect(where, min(JOIN_SECONDS, timeout), voice.tell)
+            for tries in range(PORT_TRIES):
+                connections = session.connect(where, min(JOIN_SECONDS, timeout), output.tell)
                 if not cold:
-                    for one in connections:
-                        one.send(do="warm")
-                wanted = None if attempt else master_port
-                meeting = _find_rendezvous(session, connections[0], cold, wanted, until, voice)
+                    for connection in connections:
+                        connection.send(do="warm")
+                wanted = None if tries else master_port
+                meeting = _find_rendezvous(session, connections[0], cold, wanted, until, output)
                 jobs = make_jobs(where, path, words, folder, meeting, launcher, cold, threads, env or {}, until)
                 command = to_type(jobs)
-                watch = Watch(jobs, voice, session)
+                attempt = Attempt(jobs, output, session)
                 late = None
                 try:
                     _start(connections, jobs, launcher, cold)
-                    # Ranks take their time to start; what shows a result need not take its own at the end.
+                    # Imported while the ranks start anyway, so that the result shows at once.
                     import_module("distlab.launch.table")
-                    watch.follow(until)
-                    if watch.waiting and not watch.first_failure:
+                    attempt.follow(until)
+                    if attempt.waiting and not attempt.first_failure:
                         late = timeout
                 finally:
                     try:
-                        if watch.waiting:
-                            watch.stop(connections, stacks=late is not None)
+                        if attempt.waiting:
+                            attempt.stop(connections, stacks=late is not None)
                     finally:
                         connections[0].send(do="release", id=meeting.id)
-                # Only torchrun itself opens its port late enough for another process to be first.
-                if not (cold and _port_clash(watch)):
+                # Only a cold torchrun opens its port itself, a moment after it was found free.
+                if not (cold and _port_clash(attempt)):
                     break
-                voice.tell(f"port {meeting.port} was taken in the meantime; trying another")
-        result = conclude(watch, path, launcher, started, folder, command, late)
+                output.tell(f"port {meeting.port} was taken in the meantime; trying another")
+        result = conclude(attempt, path, launcher, started, folder, command, late)
     except BaseException:
-        voice.close(release=False)
+        output.close(release=False)
         raise
-    voice.close(release=result.ok)
+    output.close(release=result.ok)
     try:
-        (folder / "run.json").write_text(result.to_json() + "\n")
+        write_whole(folder / "run.json", result.to_json() + "\n")
     except OSError as error:
-        # A full disk must not hide how the run itself ended.
-        voice.tell(f"cannot keep {folder / 'run.json'}: {error.strerror}")
+        # A full disk must not hide how the run ended.
+        output.tell(f"cannot keep {folder / 'run.json'}: {error.strerror}")
     if not result.ok:
         raise RunFailed(say_failure(result), result)
     return result
 
 
-def _require_launcher(launcher: str) -> None:
-    if launcher != "mpirun" and find_spec("horovod") is None:
-        there = horovod_wheel.current()
-        raise ScriptError(f"{launcher} is part of Horovod, which is {there.text}: {there.remedy}")
-
-
 def _start(connections: list[Connection], jobs: dict[str, Job], launcher: str, cold: bool) -> None:
-    for index, one in enumerate(connections):
+    for index, connection in enumerate(connections):
         if launcher == "torchrun" and cold and index == 1:
             time.sleep(HEAD_START)
-        one.send(do="start", job=asdict(jobs[one.host.name]))
+        connection.send(do="start", job=asdict(jobs[connection.host.name]))
 
 
 def _find_rendezvous(
-    session: Session, master: Connection, cold: bool, wanted: int | None, until: float, voice: Voice
+    session: Session, master: Connection, cold: bool, wanted: int | None, until: float, output: RankOutput
 ) -> Rendezvous:
     id = uuid.uuid4().hex[:8]
-    # A name is what a person would type; simulated hosts have none that resolves.
+    # The host's name, as a person would type it; names of simulated hosts do not resolve.
     simulated = master.host.kind == "simulated"
     address = "127.0.0.1" if simulated else master.host.name
-    # A host's own name may mean 127.0.1.1 to itself, where no other host finds it.
+    # On its own name a host may listen at 127.0.1.1, where no other host reaches it.
     listen = address if simulated and not cold else "0.0.0.0"
     master.send(do="port", id=id, address=listen, wanted=wanted, cold=cold)
     try:
@@ -162,7 +153,7 @@ def _find_rendezvous(
             event = message[1]
             if event["event"] == "port" and event["id"] == id:
                 if event["taken"]:
-                    voice.tell(f"port {wanted} is taken on {master.host.name}; using {event['port']}")
+                    output.tell(f"port {wanted} is taken on {master.host.name}; using {event['port']}")
                 return Rendezvous(id, address, event["port"])
             if event["event"] in {"broken", "gone"}:
                 said = event.get("reason") or master.last_words()
@@ -174,5 +165,5 @@ def _find_rendezvous(
         raise
 
 
-def _port_clash(watch: Watch) -> bool:
-    return any("EADDRINUSE" in (one.get("reason") or "") for one in watch.ended.values())
+def _port_clash(attempt: Attempt) -> bool:
+    return any("EADDRINUSE" in (message.get("reason") or "") for message in attempt.ended.values())

@@ -11,27 +11,25 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from distlab.loop.mixed import MixedStep
-from distlab.loop.options import options, real
-from distlab.loop.together import Together
+from distlab import loop
 from distlab.process import Rank, amp_dtype
 
 Value = TypeVar("Value")
 
 
-def horovod_options(description: str | None = None) -> argparse.ArgumentParser:
+def options(description: str | None = None) -> argparse.ArgumentParser:
     """The options of every training script, and those of Horovod."""
-    parser = options(description)
+    parser = loop.options(description)
     add = parser.add_argument
     add("--compress", choices=("none", "fp16"), default="none", help="type in which gradients travel")
     add("--combine", choices=("average", "adasum"), default="average", help="how gradients of ranks become one")
     add("--amp", choices=("bf16", "fp16", "off"), default="off", help="type of the forward pass")
-    add("--clip", type=real(above=0), metavar="NORM", help="shorten gradients longer than this")
+    add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this")
     return parser
 
 
 def combining(args: argparse.Namespace) -> dict:
-    """How hvd.DistributedOptimizer makes one gradient of many, from `horovod_options`.
+    """How hvd.DistributedOptimizer makes one gradient of many, from `options`.
 
     Raises:
         RuntimeError: Adasum needs MPI, and this job runs over gloo.
@@ -47,7 +45,7 @@ def combining(args: argparse.Namespace) -> dict:
     }
 
 
-class HorovodScaler(torch.amp.GradScaler):
+class Scaler(torch.amp.GradScaler):
     """Synchronize, unscale, step without synchronizing again: a scaler that knows Horovod's optimizer.
 
     One that does not leaves out a step with an infinite gradient, and with it the averaging that is in
@@ -65,8 +63,8 @@ class HorovodScaler(torch.amp.GradScaler):
             return super().step(optimizer, *args, **kwargs)
 
 
-def horovod_step(me: Rank, args: argparse.Namespace) -> MixedStep:
-    """The step that `horovod_options` ask for, in any precision.
+def step(me: Rank, args: argparse.Namespace) -> loop.MixedStep:
+    """The step that `options` ask for, in any precision.
 
     Raises:
         ValueError: Adasum combines what optimizers did, so there is no common gradient to clip or unscale.
@@ -74,12 +72,12 @@ def horovod_step(me: Rank, args: argparse.Namespace) -> MixedStep:
     dtype = amp_dtype(me, args.amp)
     if args.combine == "adasum" and (args.clip or dtype is torch.float16):
         raise ValueError("--combine adasum combines updates and no gradients: leave out --clip and --amp fp16")
-    kind = torch.amp.GradScaler if args.combine == "adasum" else HorovodScaler
+    kind = torch.amp.GradScaler if args.combine == "adasum" else Scaler
     scaler = kind(me.device.type, enabled=dtype is torch.float16)
-    return MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
+    return loop.MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
 
 
-class HorovodTogether(Together):
+class Together(loop.Together):
     """Ranks together by Horovod. All ranks must call the same method at the same point."""
 
     def totals(self, sums: Tensor) -> Tensor:

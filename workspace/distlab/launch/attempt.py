@@ -1,21 +1,21 @@
-"""One run under way: what its hosts say, until all have ended, one has failed, or time is up."""
+"""One attempt at a run: what its hosts say, until all have ended, one has failed, or time is up."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from distlab.agent.job import Job
 from distlab.launch.connection import Connection
+from distlab.launch.output import RankOutput
 from distlab.launch.session import Session
-from distlab.launch.voice import Voice
 
-# After the first failure the peers get this long to tell what they saw.
+# After the first failure the other hosts have this long to report theirs.
 VERDICT_SECONDS = 1.5
-# Agents gather stacks for one second, and kill for two before they give up.
+# A little longer than agents take: at most 1 s to collect stacks, 2 s to kill.
 STACK_SECONDS, STOP_SECONDS = 1.5, 2.5
 
 
-class Watch:
-    """What the hosts of a run have said so far.
+class Attempt:
+    """Jobs that were started on their hosts once, and what the hosts have said so far.
 
     Attributes:
         ended: the last message of each host whose job has ended, by host.
@@ -23,8 +23,8 @@ class Watch:
         first_failure: when something first went wrong, on time.monotonic()'s clock; None while all is well.
     """
 
-    def __init__(self, jobs: Mapping[str, Job], voice: Voice, session: Session) -> None:
-        self.jobs, self.voice, self._session = jobs, voice, session
+    def __init__(self, jobs: Mapping[str, Job], output: RankOutput, session: Session) -> None:
+        self.jobs, self.output, self._session = jobs, output, session
         self.ended: dict[str, dict] = {}
         self.gone: dict[str, dict] = {}
         self.first_failure: float | None = None
@@ -50,17 +50,17 @@ class Watch:
         Args:
             stacks: ask first where each rank stands.
         """
-        waiting = [one for one in connections if one.host.name in self.waiting]
+        waiting = [connection for connection in connections if connection.host.name in self.waiting]
         if stacks:
-            # From all hosts before any is stopped, or ranks elsewhere fail for want of their peers.
-            for one in waiting:
-                one.send(do="stacks", id=self.jobs[one.host.name].id)
+            # All hosts before any is stopped, since ranks fail as soon as a peer is gone.
+            for connection in waiting:
+                connection.send(do="stacks", id=self.jobs[connection.host.name].id)
             told = time.monotonic() + STACK_SECONDS
             self._listen(told, lambda: self._stacks_told.issuperset(self.waiting))
-        for one in waiting:
-            one.send(do="stop", id=self.jobs[one.host.name].id)
+        for connection in waiting:
+            connection.send(do="stop", id=self.jobs[connection.host.name].id)
         self._listen(time.monotonic() + STOP_SECONDS, lambda: not self.waiting)
-        for host in [*self.waiting, *(host for host, one in self.ended.items() if one.get("dying"))]:
+        for host in [*self.waiting, *(host for host, message in self.ended.items() if message.get("dying"))]:
             self._session.drop(host)
 
     def _listen(self, until: float, enough: Callable[[], bool]) -> None:
@@ -76,7 +76,7 @@ class Watch:
             return
         event = message["event"]
         if event == "line":
-            self.voice.hear(host, message["rank"], message["stream"], message["text"])
+            self.output.hear(host, message["rank"], message["stream"], message["text"])
         elif event == "ended":
             self.ended[host] = message
             if not message["ok"]:

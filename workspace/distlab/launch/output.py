@@ -1,4 +1,4 @@
-"""What a person sees while ranks run: every line with its host and rank, errors kept for the end."""
+"""What ranks print: shown at once with host and rank, kept in logs; tracebacks are held for the end."""
 
 import sys
 from contextlib import suppress
@@ -12,7 +12,7 @@ HELD = ("Traceback (most recent call last)", "usage: ", "Fatal Python error")
 BAR_COLUMNS = 100
 
 
-class Voice:
+class RankOutput:
     """Prints ranks' lines as they come and keeps one log per rank in the run's folder."""
 
     def __init__(self, folder: Path, quiet: bool, out: TextIO | None = None) -> None:
@@ -37,7 +37,7 @@ class Voice:
                 self._logs[rank] = self.log_path(rank).open("w", buffering=1, encoding="utf-8")
             self._logs[rank].write(text + "\n")
         except OSError as error:
-            # Once is enough: what ranks say while they are stopped must not end the stopping.
+            # Raised once only: lines that come while ranks are stopped must not interrupt that.
             self._full = True
             raise unwritable(self._folder.parent, error) from None
 
@@ -60,21 +60,20 @@ class Voice:
             self._clear()
         elif text:
             if not bar:
-                # A rank's last words on an epoch may overtake the end of its bar; a bar that goes on
-                # draws itself again.
+                # A line on stdout may overtake its bar's end on stderr; a bar that goes on redraws itself anyway.
                 self._clear()
             self._say(f"{host}:{rank} | {text}", bar)
 
     def _say(self, text: str, bar: bool = False) -> None:
         if self._quiet:
             return
-        # A bar redraws its own line; what follows it starts a fresh one.
+        # A bar redraws its line, and the next text starts a line of its own.
         start = "\r" if bar and self._bar else "\n" if self._bar else ""
         print(start + text, end="" if bar else "\n", file=self._out or sys.stdout, flush=True)
         self._bar = bar
 
     def _clear(self) -> None:
-        # A bar that is done wipes its line, so the next one starts where it stood.
+        # A finished bar's line is wiped, so that the next line takes its place.
         if self._bar and not self._quiet:
             print("\r" + " " * BAR_COLUMNS + "\r", end="", file=self._out or sys.stdout, flush=True)
             self._bar = False
@@ -88,7 +87,7 @@ class Voice:
         return "\n".join(self._held.get(rank, []))
 
     def close(self, release: bool) -> None:
-        """End the logs. With `release`, print what was held: nobody failed, so it was no failure."""
+        """Close the logs. With `release`, for a run that went well, print the tracebacks that were held."""
         if release:
             for rank, lines in sorted(self._held.items()):
                 for text in lines:
@@ -97,6 +96,6 @@ class Voice:
         if self._bar and not self._quiet:
             print(file=self._out or sys.stdout, flush=True)
         for log in self._logs.values():
-            # What a full disk did not take was reported as it was written.
+            # A full disk was reported when the line was written.
             with suppress(OSError):
                 log.close()

@@ -1,13 +1,13 @@
-"""One rank's seat: what a launcher starts in the place of the rank, so that its host's agent sees all of it.
+"""A placeholder: the process that mpirun or horovodrun starts where the rank would be, while the agent forks the rank.
 
-Open MPI and Horovod start ranks on every host, and tell what they print and how they ended in ways
-of their own. A seat finds its agent's folder for this job, hands the rank to its agent, which has all
-imported already, and stays until the rank has ended, to say with which status. For a cold start it
-starts the rank itself, with the environment and the log files that it has under torchrun.
+Launchers start a process per rank on every host. This one finds the folder of its host's agent for
+the job, asks the agent to fork the rank, which is warm there, and ends with the rank's exit status when
+the rank has ended. For a cold start it starts the rank itself, with the environment and the log files
+that it would have under torchrun.
 
-    python -S seat.py JOB node1:2,node2:2
+    python -S placeholder.py JOB node1:2,node2:2 RANK_VARIABLE
 
-Nothing but Python's library is imported: a seat starts at once and holds little memory.
+It imports nothing but Python's own library, so that it starts at once and takes little memory.
 """
 
 import ctypes
@@ -19,16 +19,16 @@ import sys
 import time
 from contextlib import suppress
 
-NO_SEAT = 3
+NO_AGENT = 3
 LOOK_SECONDS = 0.02
-# An agent that is busy with imports lets seats in a little later.
+# An agent that is busy with imports opens its door late.
 DOOR_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def door(job: str, host: str) -> str:
-    """Where seats of a job find their agent's folder: a link that bears the host's name."""
+    """A job's door on a host: the link by which placeholders find their agent's folder."""
     return f"/tmp/distlab-{os.getuid()}-{job}-{host}"
 
 
@@ -42,31 +42,29 @@ def close_doors(folder: str) -> None:
                     os.unlink(f"/tmp/{name}")
 
 
-def own_place(table: str, environ: dict[str, str]) -> dict:
-    """Rank, host and local rank, from the rank alone: launchers fill hosts in the order in which they are named.
+def own_place(table: str, rank: int) -> dict:
+    """Host and local rank, from the rank alone: launchers fill hosts in the order in which they are named.
 
-    >>> own_place("node1:2,node2:2", {"HOROVOD_RANK": "2"})
-    {'rank': 2, 'host': 'node2', 'local_rank': 0, 'slots': 2, 'index': 1, 'hosts': 2}
+    >>> own_place("node1:2,node2:2", 2)
+    {'rank': 2, 'host': 'node2', 'local_rank': 0, 'local_world_size': 2, 'host_index': 1, 'host_count': 2}
     """
-    rank = int(environ.get("HOROVOD_RANK") or environ["OMPI_COMM_WORLD_RANK"])
     hosts = [(name, int(slots)) for name, _, slots in (part.rpartition(":") for part in table.split(","))]
     first = 0
     for index, (name, slots) in enumerate(hosts):
         if rank < first + slots:
             place = {"rank": rank, "host": name, "local_rank": rank - first}
-            return place | {"slots": slots, "index": index, "hosts": len(hosts)}
+            return place | {"local_world_size": slots, "host_index": index, "host_count": len(hosts)}
         first += slots
-    raise SystemExit(f"rank {rank} has no seat among {table}")
+    raise SystemExit(f"rank {rank} lies outside the ranks of {table}")
 
 
-def own_variables(place: dict, environ: dict[str, str]) -> dict[str, str]:
-    """What the launcher would say on hosts of their own; it takes simulated ones for one machine."""
-    local, slots = str(place["local_rank"]), str(place["slots"])
-    if "HOROVOD_RANK" not in environ:
-        own = {"OMPI_COMM_WORLD_LOCAL_RANK": local, "OMPI_COMM_WORLD_LOCAL_SIZE": slots}
-        return own | {"DISTLAB_HOST_INDEX": str(place["index"])}
-    across = {"HOROVOD_CROSS_RANK": str(place["index"]), "HOROVOD_CROSS_SIZE": str(place["hosts"])}
-    return {"HOROVOD_HOSTNAME": place["host"], "HOROVOD_LOCAL_RANK": local, "HOROVOD_LOCAL_SIZE": slots} | across
+def own_variables(place: dict, names: dict[str, str]) -> dict[str, str]:
+    """The launcher's variables as on real hosts; it takes all simulated hosts for one machine.
+
+    >>> own_variables({"rank": 2, "host": "node2", "local_rank": 0}, {"rank": "PMI_RANK", "local_rank": "PMI_LOCAL"})
+    {'PMI_RANK': '2', 'PMI_LOCAL': '0'}
+    """
+    return {names[field]: str(value) for field, value in place.items() if field in names}
 
 
 def open_door(job: str, host: str) -> str | None:
@@ -84,7 +82,7 @@ def open_door(job: str, host: str) -> str | None:
 
 
 def write(path: str, what: dict) -> None:
-    """Write a file whole: nobody reads half of it."""
+    """As `distlab.whole.write_whole`, which is more than Python's own library."""
     with open(path + ".half", "w") as half:
         json.dump(what, half)
     os.replace(path + ".half", path)
@@ -100,19 +98,19 @@ def _end_with_parent() -> None:
 
 
 def main() -> int:
-    """Sit until the rank has ended; its status, as a shell says it."""
-    job, table = sys.argv[1:]
+    """Wait until the rank has ended; its status, as a shell says it."""
+    job, table, rank_variable = sys.argv[1:]
     _end_with_parent()
-    place = own_place(table, dict(os.environ))
+    place = own_place(table, int(os.environ[rank_variable]))
     folder = open_door(job, place["host"])
     if folder is None:
-        print(f"rank {place['rank']} finds no seat on {place['host']}: no agent of this job is there", file=sys.stderr)
-        return NO_SEAT
+        print(f"rank {place['rank']} finds no agent of this job on {place['host']}", file=sys.stderr)
+        return NO_AGENT
     spec = _read(f"{folder}/spec.json")
-    environ = {**os.environ, **spec["env"], **own_variables(place, dict(os.environ))}
-    logs = f"{folder}/logs/seats/attempt_0/{place['local_rank']}"
+    environ = {**os.environ, **spec["env"], **own_variables(place, spec["variables"])}
+    logs = f"{folder}/logs/ranks/attempt_0/{place['local_rank']}"
     os.makedirs(logs, exist_ok=True)
-    said = f"{folder}/seats/rank{place['rank']}"
+    said = f"{folder}/placeholders/rank{place['rank']}"
     status = _warm(said, environ, logs) if spec["warm"] else _cold(said, environ, logs, spec)
     return status if status >= 0 else 128 - status
 
@@ -120,13 +118,13 @@ def main() -> int:
 def _warm(said: str, environ: dict[str, str], logs: str) -> int:
     """Ask the agent to fork the rank, and wait for what it says of the end."""
     signals: list[int] = []
-    for one in SIGNALS:
-        signal.signal(one, lambda number, _: signals.append(number))
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: signals.append(number))
     write(f"{said}.asks", {"pid": os.getpid(), "env": environ, "logs": logs})
     while not os.path.exists(f"{said}.ended"):
-        if signals and os.path.exists(f"{said}.sits"):
+        if signals and os.path.exists(f"{said}.started"):
             try:
-                os.kill(_read(f"{said}.sits")["child"], signals.pop())
+                os.kill(_read(f"{said}.started")["child"], signals.pop())
             except ProcessLookupError:
                 pass
         time.sleep(LOOK_SECONDS)
@@ -145,9 +143,9 @@ def _cold(said: str, environ: dict[str, str], logs: str, spec: dict) -> int:
             stderr=errors,
             preexec_fn=_end_with_parent,
         )
-    for one in SIGNALS:
-        signal.signal(one, lambda number, _: rank.send_signal(number))
-    write(f"{said}.sits", {"pid": os.getpid(), "child": rank.pid})
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: rank.send_signal(number))
+    write(f"{said}.started", {"pid": os.getpid(), "child": rank.pid})
     status = rank.wait()
     write(f"{said}.ended", {"status": status, "time": time.time()})
     return status

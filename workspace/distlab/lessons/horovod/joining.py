@@ -47,7 +47,7 @@ def choose_device(seats: list[str], has_nccl: bool, environ: Mapping[str, str] =
 
 
 @contextmanager
-def horovod() -> Iterator[Rank]:
+def join() -> Iterator[Rank]:
     """Join all ranks of this job with hvd.init(), pin the device by local rank, leave with hvd.shutdown().
 
     Raises:

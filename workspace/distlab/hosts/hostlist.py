@@ -6,15 +6,15 @@ from pathlib import Path
 
 from distlab.hosts.host import Host, machine_cores
 from distlab.hosts.nodes import in_node
-from distlab.hosts.parse import parse, read_hostfile, read_slurm, to_hosts
 from distlab.hosts.simulated import DEFAULT_SLOTS, simulate
+from distlab.hosts.text import parse, read_hostfile, read_slurm, to_hosts
 
 FEWEST_RANKS = 2
 
 
 @dataclass(frozen=True)
-class Finding:
-    """The hosts found and where they were named."""
+class HostList:
+    """Hosts, and where they were named."""
 
     hosts: list[Host]
     source: str
@@ -25,29 +25,29 @@ class Finding:
         return sum(host.slots for host in self.hosts)
 
     @property
-    def seats(self) -> tuple[int, str]:
-        """How many ranks can have something of their own, and what: a "GPU", else a "core".
+    def own_devices(self) -> tuple[int, str]:
+        """How many ranks can have a device of their own, and which: a "GPU", else a "core".
 
-        Whole machines are asked for no more than their slots: who named them counted.
+        Of hosts that are whole machines only their slots are known, so that it is a "slot" there.
         """
         gpus = {gpu for host in self.hosts for gpu in host.gpus or ()}
         if gpus and os.environ.get("DISTLAB_DEVICE") != "cpu":
             return len(gpus), "GPU"
         return (machine_cores(), "core") if any(host.cores for host in self.hosts) else (self.slots, "slot")
 
-    def a_seat_each(self) -> str:
+    def one_device_each(self) -> str:
         """These hosts as a string, each with as many ranks as have a core or a GPU of their own; two ranks at least.
 
         The same number on each, so that they are stages of equal speed. Never more than a host's slots.
-        Says so when ranks have to share, since their times are then no longer their own.
+        Prints it when ranks have to share, since their times are then no longer their own.
         """
-        seats, what = self.seats
-        each = min(max(1, seats // len(self.hosts)), *(host.slots for host in self.hosts))
+        count, what = self.own_devices
+        each = min(max(1, count // len(self.hosts)), *(host.slots for host in self.hosts))
         if each * len(self.hosts) < FEWEST_RANKS:
             each = FEWEST_RANKS
         ranks = each * len(self.hosts)
-        if ranks > seats:
-            print(f"{ranks} ranks share {seats} {what}{'s' if seats > 1 else ''}: times are not their own")
+        if ranks > count:
+            print(f"{ranks} ranks share {count} {what}{'s' if count > 1 else ''}: times are not their own")
         return ",".join(f"{host.name}:{each}" for host in self.hosts)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Finding:
         return picture(self)
 
 
-def find() -> Finding:
+def find() -> HostList:
     """The hosts of DISTLAB_HOSTS, a hostfile, a Slurm allocation, the containers, or else two simulated ones.
 
     Raises:
@@ -74,12 +74,12 @@ def find() -> Finding:
     """
     environ = dict(os.environ)
     if environ.get("DISTLAB_HOSTS"):
-        return Finding(parse(environ["DISTLAB_HOSTS"]), "DISTLAB_HOSTS")
+        return HostList(parse(environ["DISTLAB_HOSTS"]), "DISTLAB_HOSTS")
     if environ.get("DISTLAB_HOSTFILE"):
         path = Path(environ["DISTLAB_HOSTFILE"])
-        return Finding(to_hosts(read_hostfile(path)), f"hostfile {path}")
+        return HostList(to_hosts(read_hostfile(path)), f"hostfile {path}")
     if environ.get("SLURM_JOB_NODELIST"):
-        return Finding(to_hosts(read_slurm(environ), "ssh"), f"Slurm job {environ.get('SLURM_JOB_ID', '?')}")
+        return HostList(to_hosts(read_slurm(environ), "ssh"), f"Slurm job {environ.get('SLURM_JOB_ID', '?')}")
     if in_node() and environ.get("DISTLAB_TRANSPORT") != "simulated":
-        return Finding(to_hosts(DEFAULT_SLOTS), "containers on one network")
-    return Finding(simulate(), "simulated on this machine")
+        return HostList(to_hosts(DEFAULT_SLOTS), "containers on one network")
+    return HostList(simulate(), "simulated on this machine")

@@ -19,7 +19,7 @@ MOST_SLOTS = 128
 
 
 def _slots(text: str, where: str) -> int:
-    # Not isdigit, to which a superscript is one too.
+    # isdigit() would take ² for a digit, and int() would not.
     if not text.isdecimal() or not 1 <= int(text) <= MOST_SLOTS:
         raise HostsError(f"{where}: {text!r} is not a number of slots between 1 and {MOST_SLOTS}; {EXAMPLE}")
     return int(text)
