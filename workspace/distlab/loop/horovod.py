@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from distlab.loop.collectives import Collectives
+from distlab.loop.command_line import options, real
 from distlab.loop.mixed import MixedStep
-from distlab.loop.options import options, real
-from distlab.loop.together import Together
 from distlab.process import Rank, amp_dtype
 
 Value = TypeVar("Value")
@@ -79,22 +79,22 @@ def horovod_step(me: Rank, args: argparse.Namespace) -> MixedStep:
     return MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
 
 
-class HorovodTogether(Together):
+class HorovodTogether(Collectives):
     """Ranks together by Horovod. All ranks must call the same method at the same point."""
 
-    def totals(self, sums: Tensor) -> Tensor:
+    def all_reduce(self, sums: Tensor) -> Tensor:
         """The sum of a tensor over all ranks; the argument stays as it is."""
         import horovod.torch as hvd
 
         return hvd.allreduce(sums, op=hvd.Sum, name="totals")
 
-    def gather(self, value: Value) -> list[Value]:
+    def all_gather(self, value: Value) -> list[Value]:
         """Every rank's value, in rank order, on every rank."""
         import horovod.torch as hvd
 
         return hvd.allgather_object(value, name="gather")
 
-    def share(self, value: Value) -> Value:
+    def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
         import horovod.torch as hvd
 

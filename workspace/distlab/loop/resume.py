@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, DistributedSampler
 
 from distlab import checkpoint
+from distlab.loop.collectives import Collectives
 from distlab.loop.samples import total_samples
-from distlab.loop.together import Together
 from distlab.process import Rank
 from distlab.runs import run_folder, runs_root
 
@@ -81,7 +81,7 @@ def save(
     optimizer: Optimizer,
     train: DataLoader,
     at: Position,
-    together: Together,
+    collectives: Collectives,
     keep: Keep,
 ) -> None:
     """Save from rank 0 all that a run on any number of ranks needs to go on. All ranks must call it.
@@ -89,11 +89,11 @@ def save(
     Raises:
         OSError: on rank 0, when the file cannot be written.
     """
-    random_states = together.gather(random_state(me.device))
+    random_states = collectives.all_gather(random_state(me.device))
     checkpoint.save(
         path,
         me,
-        *together.whole(model, optimizer),
+        *collectives.full_state(model, optimizer),
         **vars(at),
         samples=total_samples(train),
         seed=getattr(train.sampler, "seed", None),
@@ -110,7 +110,7 @@ def start(
     model: nn.Module,
     optimizer: Optimizer,
     train: DataLoader,
-    together: Together,
+    collectives: Collectives,
     keep: Keep,
 ) -> Position:
     """The position to train from; with --resume, model, optimizer, what it keeps and random numbers as
@@ -128,9 +128,9 @@ def start(
         path = _resume_path(args)
         return str(path), checkpoint.read(path)
 
-    path, state = together.from_main(me.is_main, read)
+    path, state = collectives.from_main(me.is_main, read)
     try:
-        checkpoint.restore(together.own(state), model, optimizer)
+        checkpoint.restore(collectives.own_state(state), model, optimizer)
         _require_same_epoch(state, train)
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(f"{path}: {error}") from None

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from distlab import process
-from distlab.loop.together import Together
+from distlab.loop.collectives import Collectives
 
 
 class Tally:
@@ -35,9 +35,9 @@ class Tally:
         self.sums[1] += right.reshape(real, -1).mean(1).sum()
         self.sums[2] += real
 
-    def totals(self, together: Together, before: list[float] | None = None) -> list[float]:
+    def totals(self, collectives: Collectives, before: list[float] | None = None) -> list[float]:
         """[sum of losses, hits, samples] over all ranks, and over what an interrupted run had `before`."""
-        sums = together.totals(self.sums).tolist()
+        sums = collectives.all_reduce(self.sums).tolist()
         return [one + more for one, more in zip(sums, before or [0.0] * 3, strict=True)]
 
 

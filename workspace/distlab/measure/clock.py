@@ -5,7 +5,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from distlab.process.group import Rank
+from distlab.process.joining import Rank
 
 # The quickest of a few answers was held up least.
 QUESTIONS = 12

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-CPU_SEAT = "cpu"
+CPU = "cpu"
 # More replicas on one device show nothing new.
 FEWEST_REPLICAS, MOST_REPLICAS_OF_A_DEVICE = 2, 4
 
@@ -42,35 +42,35 @@ def gpu_index(local_rank: int, gpus: int) -> int:
     return local_rank % gpus
 
 
-def seat(local_rank: int, environ: Mapping[str, str] = os.environ) -> str:
+def device_id(local_rank: int, environ: Mapping[str, str] = os.environ) -> str:
     """Identity of the device this rank would take: a GPU's UUID, or 'cpu'."""
     device = _override("DISTLAB_DEVICE", ("cpu", "cuda"), environ)
     if device == "cpu":
-        return CPU_SEAT
+        return CPU
     if not torch.cuda.is_available():
         if device == "cuda":
             raise ValueError("DISTLAB_DEVICE=cuda, but torch sees no GPU here: unset it, or check nvidia-smi")
-        return CPU_SEAT
+        return CPU
     index = gpu_index(local_rank, torch.cuda.device_count())
     return str(torch.cuda.get_device_properties(index).uuid)
 
 
-def choose(seats: Sequence[str], environ: Mapping[str, str] = os.environ) -> Choice:
+def choose(device_ids: Sequence[str], environ: Mapping[str, str] = os.environ) -> Choice:
     """Choose for a whole job from what each rank offers, the same answer on every rank.
 
     Args:
-        seats: one `seat()` per rank, in rank order.
+        device_ids: one `device_id()` per rank, in rank order.
     """
     backend = _override("DISTLAB_BACKEND", ("gloo", "nccl"), environ)
-    gpus = {one for one in seats if one != CPU_SEAT}
-    if len(gpus) == 0 or CPU_SEAT in seats:
+    gpus = {one for one in device_ids if one != CPU}
+    if len(gpus) == 0 or CPU in device_ids:
         asked = environ.get("DISTLAB_DEVICE") == "cpu"
         reason = "DISTLAB_DEVICE=cpu" if asked else "no GPU" if not gpus else "not every rank has a GPU"
         if backend == "nccl":
             raise ValueError(f"DISTLAB_BACKEND=nccl needs a GPU for every rank, but {reason}: use gloo")
         return Choice("cpu", "gloo", f"on cpu over gloo: {reason}")
-    if len(gpus) < len(seats):
-        shared = f"{len(seats)} ranks share {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
+    if len(gpus) < len(device_ids):
+        shared = f"{len(device_ids)} ranks share {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
         if backend == "nccl":
             raise ValueError(f"DISTLAB_BACKEND=nccl, but {shared}, which NCCL refuses: use gloo")
         return Choice("cuda", "gloo", f"on cuda over gloo: {shared}, and NCCL wants one for each")

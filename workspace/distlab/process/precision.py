@@ -2,7 +2,7 @@
 
 import torch
 
-from distlab.process.group import Rank
+from distlab.process.joining import Rank
 
 AMP_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OFF = "off"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from distlab.models import Language
+from distlab.models import LanguageModel
 
 
 def evenly(layers: int, stages: int) -> list[int]:
@@ -39,7 +39,7 @@ def require_cut(cut: Sequence[int], layers: int, stages: int) -> None:
         raise ValueError(f"--cut {text} shares out {sum(cut)} layers, but the model has {layers}")
 
 
-def stage_of(model: Language, cut: Sequence[int], stage: int) -> Language:
+def stage_of(model: LanguageModel, cut: Sequence[int], stage: int) -> LanguageModel:
     """One stage: its blocks, in the first also the embedding, in the last also the head.
 
     Its parts are the model's own and keep their names, so that two stages of a tied model on one
@@ -54,7 +54,7 @@ def stage_of(model: Language, cut: Sequence[int], stage: int) -> Language:
     first = sum(cut[:stage])
     part.blocks = nn.ModuleDict({name: model.blocks[name] for name in map(str, range(first, first + cut[stage]))})
     if stage > 0:
-        part.tokens = part.places = None
+        part.token_embedding = part.position_embedding = None
     if stage < len(cut) - 1:
         part.norm = part.head = None
     return part

@@ -21,11 +21,11 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from distlab.loop import require_finite
-from distlab.models import VOCABULARY, Language
+from distlab.models import VOCABULARY, LanguageModel
 from distlab.process import Rank
 from distlab.stages.cut import stage_of
-from distlab.stages.plan import Plan, rank_of
-from distlab.stages.shared import Shared
+from distlab.stages.gradients import GradientSync
+from distlab.stages.planning import Plan, rank_of
 
 CLASSES = {
     "gpipe": ScheduleGPipe,
@@ -47,9 +47,9 @@ class Pipeline(nn.Module):
             gradient over all stages, or None.
     """
 
-    def __init__(self, me: Rank, plan: Plan, model: Language, args: argparse.Namespace) -> None:
+    def __init__(self, me: Rank, plan: Plan, model: LanguageModel, args: argparse.Namespace) -> None:
         super().__init__()
-        self.me, self.plan, self.width = me, plan, model.width
+        self.me, self.plan, self.embedding_dim = me, plan, model.embedding_dim
         self.batch_size, self.context, self.clip = args.batch_size, args.context, args.clip
         shape = {"stage": plan.ranks, "replica": plan.replicas}
         names = ("replica", "stage") if plan.inside == "stages" else ("stage", "replica")
@@ -57,20 +57,20 @@ class Pipeline(nn.Module):
         group = self.mesh["stage"].get_group()
         self.names = [name for name, _ in model.named_parameters()]
         self.shapes = {name: value.to("meta") for name, value in model.state_dict().items()}
-        make = self._traced(model) if args.by == "trace" else self._by_hand(model)
+        make = self._traced(model) if args.trace else self._by_hand(model)
         self.stages = [make(stage, group) for stage in plan.own]
         self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
         self._across_devices()
         own = self.stages if len(self.stages) > 1 else self.stages[0]
         self.schedule = CLASSES[plan.schedule](own, plan.microbatches, loss_fn=self._loss, scale_grads=False)
-        self.shared = Shared(self.mesh, plan, self.own_parameters(), model.tied)
+        self.gradients = GradientSync(self.mesh, plan, self.own_parameters(), model.tied)
         self.share = 1.0
 
-    def _by_hand(self, model: Language) -> Callable[[int, dist.ProcessGroup], PipelineStage]:
+    def _by_hand(self, model: LanguageModel) -> Callable[[int, dist.ProcessGroup], PipelineStage]:
         cut, device = self.plan.cut, self.me.message_device
         return lambda stage, group: PipelineStage(stage_of(model, cut, stage), stage, len(cut), device, group=group)
 
-    def _traced(self, model: Language) -> Callable[[int, dist.ProcessGroup], Any]:
+    def _traced(self, model: LanguageModel) -> Callable[[int, dist.ProcessGroup], Any]:
         cut = self.plan.cut
         firsts = [str(sum(cut[:stage])) for stage in range(1, len(cut))]
         example = torch.zeros(self.batch_size // self.plan.microbatches, self.context, dtype=torch.int64)
@@ -126,7 +126,7 @@ class Pipeline(nn.Module):
         for stage, part in zip(self.plan.own, self.parts, strict=True):
             before, after = (rank_of(one, self.plan.schedule, self.plan.ranks) for one in (stage - 1, stage + 1))
             if stage > 0 and before != self.plan.position:
-                x = torch.empty(*piece.shape, self.width, device=piece.device)
+                x = torch.empty(*piece.shape, self.embedding_dim, device=piece.device)
                 dist.recv(x, group=group, group_src=before)
             x = part(x)
             if stage < last and after != self.plan.position:
@@ -161,9 +161,9 @@ class Pipeline(nn.Module):
         loss = torch.stack(losses).sum() / share if losses else torch.zeros(())
         require_finite(loss)
         if update:
-            self.shared.add_up()
+            self.gradients.all_reduce()
             if self.clip:
-                self.shared.shorten(self.clip)
+                self.gradients.clip_by_norm(self.clip)
             optimizer.step()
             optimizer.zero_grad()
         return loss.detach().to(self.me.device), None if logits is None else logits.detach().to(self.me.device)

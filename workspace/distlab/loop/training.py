@@ -14,13 +14,13 @@ from tqdm import tqdm
 
 from distlab import report
 from distlab.loop import resume
-from distlab.loop.evaluate import evaluate
+from distlab.loop.collectives import Collectives
 from distlab.loop.rate import WarmUp
 from distlab.loop.resume import Keep, Position
 from distlab.loop.samples import own_samples, rest_of_epoch, shares, total_samples
 from distlab.loop.step import Batch, NotFinite, Step, no_sync_unless, train_step, updates
 from distlab.loop.tally import Clock, Tally, averages
-from distlab.loop.together import Together
+from distlab.loop.validation import evaluate
 from distlab.process import Rank
 
 SECONDS_BETWEEN_BARS = 2.0
@@ -35,7 +35,7 @@ def fit(
     args: argparse.Namespace,
     *,
     step: Step = train_step,
-    together: Together | None = None,
+    collectives: Collectives | None = None,
     keep: Keep | None = None,
 ) -> list[dict]:
     """Train, and report each epoch from every rank.
@@ -54,7 +54,7 @@ def fit(
         val: this rank's part of the validation samples.
         args: from `options`.
         step: what to do with a batch, instead of `train_step`.
-        together: how ranks add up and share, instead of torch.distributed.
+        collectives: how ranks add up and share, instead of torch.distributed.
         keep: by name, what else a checkpoint keeps and gives back, such as {"scaler": scaler}.
 
     Returns:
@@ -65,7 +65,7 @@ def fit(
         CheckpointError: a checkpoint to resume from is missing, damaged or does not fit.
         OSError: a checkpoint or a record cannot be written.
     """
-    return _Fit(me, model, optimizer, train, val, args, step, together or Together(), keep or {}).run()
+    return _Fit(me, model, optimizer, train, val, args, step, collectives or Collectives(), keep or {}).run()
 
 
 class _Fit:
@@ -80,11 +80,11 @@ class _Fit:
         val: DataLoader,
         args: argparse.Namespace,
         step: Step,
-        together: Together,
+        collectives: Collectives,
         keep: Keep,
     ) -> None:
         self.me, self.model, self.optimizer, self.args = me, model, optimizer, args
-        self.train, self.val, self.step, self.together, self.keep = train, val, step, together, keep
+        self.train, self.val, self.step, self.collectives, self.keep = train, val, step, collectives, keep
         self.samples = total_samples(train)
         self.rate = WarmUp(optimizer, args.lr, args.warmup_epochs)
         self.checkpoint = resume.checkpoint_path(args)
@@ -93,7 +93,7 @@ class _Fit:
     def run(self) -> list[dict]:
         # Dropout must not drop the same units for the samples of every rank.
         torch.manual_seed(self.args.seed + self.me.rank)
-        at = resume.start(self.args, self.me, self.model, self.optimizer, self.train, self.together, self.keep)
+        at = resume.start(self.args, self.me, self.model, self.optimizer, self.train, self.collectives, self.keep)
         self._report_setup()
         if at.epoch >= self.args.epochs:
             self.me.print(f"nothing left to train: {at.epoch} epochs are done and --epochs is {self.args.epochs}")
@@ -111,13 +111,13 @@ class _Fit:
         number, tally, clock = at.epoch + 1, Tally(self.me.device), Clock(self.me.device)
         rate = self._updates(at, tally, clock)
         seconds, per_second = clock.stop()
-        at.sums = tally.totals(self.together, at.sums)
+        at.sums = tally.totals(self.collectives, at.sums)
         loss, accuracy = averages(at.sums)
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss of epoch {number} over all ranks is {loss}: lower --lr")
         if at.consumed >= self.samples:
             at.epoch, at.consumed, at.sums = number, 0, [0.0, 0.0, 0.0]
-        val_sums = evaluate(self.model, self.val, self.me.device, self.together)
+        val_sums = evaluate(self.model, self.val, self.me.device, self.collectives)
         val_loss, val_accuracy = averages(val_sums)
         record = {
             "epoch": number,
@@ -161,7 +161,7 @@ class _Fit:
                 if self._enough():
                     break
                 if self.checkpoint and every and at.steps % every == 0 and at.consumed < self.samples:
-                    self._save(replace(at, sums=tally.totals(self.together, at.sums)))
+                    self._save(replace(at, sums=tally.totals(self.collectives, at.sums)))
         return rate
 
     def _update(self, update: list[Batch], own_left: int, at: Position, tally: Tally) -> tuple[int, int]:
@@ -198,7 +198,7 @@ class _Fit:
         return one.to(self.me.device, non_blocking=True)
 
     def _sum(self, value: float) -> float:
-        return self.together.totals(torch.tensor(value, dtype=torch.float64, device=self.me.device)).item()
+        return self.collectives.all_reduce(torch.tensor(value, dtype=torch.float64, device=self.me.device)).item()
 
     def _bar(self, at: Position) -> tqdm:
         # tqdm reads TQDM_DISABLE when it is imported, which a warm rank has behind it.
@@ -215,7 +215,7 @@ class _Fit:
         )
 
     def _save(self, at: Position) -> None:
-        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.together, self.keep)
+        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.collectives, self.keep)
 
     def _report_setup(self) -> None:
         me, args = self.me, self.args

@@ -8,8 +8,8 @@ from torch.optim import Optimizer
 
 from distlab import loop
 from distlab.checkpoint import require_fit
+from distlab.stages.gradients import EMBEDDING, HEAD
 from distlab.stages.pipeline import Pipeline
-from distlab.stages.shared import EMBEDDING, HEAD
 
 
 class Whole:
@@ -23,8 +23,8 @@ class Whole:
         return self.state
 
 
-class Together(loop.Together):
-    """`loop.Together` for the ranks of a `Pipeline`.
+class Collectives(loop.Collectives):
+    """`loop.Collectives` for the ranks of a `Pipeline`.
 
     A file has the form that one process writes: the model's own names, the optimizer's state by the
     place of a parameter in the whole model. So it loads into one process, or into other stages.
@@ -33,7 +33,7 @@ class Together(loop.Together):
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
 
-    def whole(self, model: nn.Module, optimizer: Optimizer) -> tuple[Whole, Whole]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[Whole, Whole]:
         """Both states on rank 0, put together from the stages of the first pipeline; elsewhere empty."""
         groups = optimizer.state_dict()
         own = dict(zip(self.pipeline.own_parameters(), _entries(optimizer), strict=True))
@@ -44,7 +44,7 @@ class Together(loop.Together):
         one = dict(groups["param_groups"][0]) | {"params": list(range(len(self.pipeline.names)))}
         return Whole(weights), Whole({"state": state, "param_groups": [one]})
 
-    def own(self, state: dict) -> dict:
+    def own_state(self, state: dict) -> dict:
         """This rank's part of a checkpoint.
 
         Raises:

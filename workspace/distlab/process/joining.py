@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.distributed.nn
 
 from distlab.process import ending
-from distlab.process.device import choose, place, seat, spread
+from distlab.process.device import choose, device_id, place, spread
 from distlab.process.environment import Placement, read_placement, read_seconds
 from distlab.process.meeting import gather_cards, open_store
 from distlab.process.share import keep_freed_memory, use_own_cores
@@ -123,7 +123,7 @@ def alone() -> Iterator[Rank]:
         )
     use_own_cores()
     keep_freed_memory()
-    choice = choose([seat(at.local_rank)])
+    choice = choose([device_id(at.local_rank)])
     me = _as_rank(at, place(choice, at.local_rank), None, f"on {choice.device_type}")
     settle(me, str(run_folder() or runs_root() / new_run_name(script_name())))
     try:
@@ -152,8 +152,8 @@ def group() -> Iterator[Rank]:
     keep_freed_memory()
     store = open_store(at)
     folder = str(run_folder() or runs_root() / new_run_name(script_name()))
-    cards = gather_cards(store, at, {"seat": seat(at.local_rank), "folder": folder})
-    choice = choose([card["seat"] for card in cards])
+    cards = gather_cards(store, at, {"device": device_id(at.local_rank), "folder": folder})
+    choice = choose([card["device"] for card in cards])
     device = place(choice, at.local_rank)
     dist.init_process_group(
         choice.backend,

@@ -15,13 +15,18 @@ def options(description: str | None = None) -> argparse.ArgumentParser:
     """A parser with `loop.text_options`, and what `plan` and `Pipeline` read."""
     parser = loop.text_options(description)
     add = parser.add_argument
-    add("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="in which order stages work")
-    add("--microbatches", type=loop.whole(1), default=4, metavar="M", help="pieces of a batch")
+    add("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="order in which stages work on microbatches")
+    add("--microbatches", type=loop.whole(1), default=4, metavar="M", help="microbatches of a batch")
     add("--cut", type=_numbers, metavar="N,N,...", help="layers of each stage; as equal as can be by default")
-    add("--by", choices=("hand", "trace"), default="hand", help="make stages of the model's parts, or trace it")
-    add("--replicas", type=loop.whole(1), default=1, help="pipelines beside each other, which share the batches")
-    add("--inside", choices=("replicas", "stages"), default="replicas", help="what lies next to each other on a host")
-    add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this over all stages")
+    add("--trace", action="store_true", help="let torch.export find the stages, instead of taking the model's blocks")
+    add("--replicas", type=loop.whole(1), default=1, help="data-parallel replicas of the pipeline")
+    add(
+        "--inside",
+        choices=("replicas", "stages"),
+        default="replicas",
+        help="innermost mesh dimension: its ranks share a host",
+    )
+    add("--clip", type=loop.real(above=0), metavar="NORM", help="clip the gradient's norm over all stages to this")
     return parser
 
 
@@ -131,8 +136,8 @@ def _suits(microbatches: int, schedule: str, ranks: int) -> bool:
 
 
 def _require_traceable(args: argparse.Namespace) -> None:
-    if args.by == "trace" and args.tied:
-        raise ValueError("tracing cannot cut a matrix that two stages share: use --by hand, or no --tied")
-    if args.by == "trace" and args.schedule == "zero-bubble":
+    if args.trace and args.tied:
+        raise ValueError("tracing cannot cut a matrix that two stages share: leave out --trace or --tied")
+    if args.trace and args.schedule == "zero-bubble":
         # torch's traced stages take the next stage to be on the next rank.
-        raise ValueError("traced stages cannot turn round at the last rank as zero-bubble's do: use --by hand")
+        raise ValueError("traced stages cannot turn round at the last rank as zero-bubble's do: leave out --trace")

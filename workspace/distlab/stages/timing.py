@@ -13,10 +13,10 @@ from distlab.stages.pipeline import Pipeline
 FORWARD, BACKWARD, INPUT, WEIGHTS = "forward", "backward", "backward input", "backward weights"
 
 
-class Watch:
+class StageTimer:
     """Notes when this rank's stages work, step by step.
 
-        with Watch(model) as watch:
+        with StageTimer(model) as watch:
             watch.start()
             model.step(...)
         watch.spans
@@ -49,7 +49,7 @@ class Watch:
         """Time since the step began."""
         return 1000 * (process.now(self.device) - self.began)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "StageTimer":
         for stage in self.stages:
             number = stage.stage_index
             stage.forward_one_chunk = self._timed(stage.forward_one_chunk, number, lambda _: FORWARD)

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from distlab.stages.plan import Plan
+from distlab.stages.planning import Plan
 
-EMBEDDING, HEAD = "tokens.weight", "head.weight"
+EMBEDDING, HEAD = "token_embedding.weight", "head.weight"
 
 
-class Shared:
+class GradientSync:
     """Brings a rank's gradients together with those that belong to them.
 
     Replicas are averaged here and not by DistributedDataParallel: its hooks do not see a backward
@@ -34,7 +34,7 @@ class Shared:
         # Of a matrix that two ranks hold, only the first counts for the norm.
         self.counted = [one for one in self.own if one is not self.matrix or plan.is_first]
 
-    def add_up(self) -> None:
+    def all_reduce(self) -> None:
         """Sum over the ends of a tied model, and mean over replicas. All ranks must call it."""
         if self.matrix is not None:
             dist.all_reduce(self.matrix.grad, group=self.ends)
@@ -53,7 +53,7 @@ class Shared:
         dist.all_reduce(squares, group=self.mesh["stage"].get_group())
         return squares.sqrt()
 
-    def shorten(self, longest: float) -> None:
+    def clip_by_norm(self, longest: float) -> None:
         """Clip as `clip_grad_norm_` does for a model in one place."""
         clip_grads_with_norm_(self.own, longest, self.norm())
 
