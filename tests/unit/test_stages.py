@@ -172,5 +172,5 @@ def test_a_head_of_its_own_and_a_tied_one_do_not_fit(four, case):
 
 def test_a_smaller_batch_is_refused_on_every_rank(four):
     for number, rank in enumerate(four):
-        assert rank["refused"]["smaller batch"].startswith(f"ValueError: rank {number} on ")
+        assert rank["refused"]["smaller batch"].startswith(f"SettingError: rank {number} on ")
         assert "a batch of 8 samples in a pipeline that was made for 16: " in rank["refused"]["smaller batch"]

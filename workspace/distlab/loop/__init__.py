@@ -6,8 +6,7 @@
     loop.fit(me, model, optimizer, train, val, args)
 
 It does not know which lesson it is in. A script that trains differently passes another `step`,
-and one whose ranks talk by other means than torch.distributed, or hold different parts of a
-model, other `collectives`.
+and one whose ranks communicate without torch.distributed, or hold different parts of a model, other `collectives`.
 """
 
 from distlab.loop.collectives import Collectives
@@ -17,12 +16,13 @@ from distlab.loop.inputs import load, load_text
 from distlab.loop.mixed import MixedStep
 from distlab.loop.rate import WarmUp, scaled_lr
 from distlab.loop.samples import Shuffle, rest_of_epoch
-from distlab.loop.step import NotFinite, require_finite, train_step
+from distlab.loop.step import LossError, NotFinite, require_finite, train_step
 from distlab.loop.training import fit
 from distlab.loop.validation import evaluate
 
 __all__ = [
     "HorovodTogether",
+    "LossError",
     "MixedStep",
     "NotFinite",
     "Shuffle",

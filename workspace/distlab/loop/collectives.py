@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Collectives:
-    """Ranks together by torch.distributed, or one process by itself when there is no group.
+    """The collectives of torch.distributed; without a group, those of a world of one rank.
 
     All ranks must call the same method at the same point.
     """
@@ -42,7 +42,7 @@ class Collectives:
         return box[0]
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[Stated, Stated]:
-        """What a checkpoint saves of model and optimizer on rank 0: here they are whole on every rank."""
+        """What a checkpoint saves of model and optimizer on rank 0: here every rank has all of both."""
         return model, optimizer
 
     def own_state(self, state: dict) -> dict:
@@ -50,9 +50,9 @@ class Collectives:
         return state
 
     def from_main(self, is_main: bool, make: Callable[[], Value]) -> Value:
-        """What `make` returns on rank 0, on every rank; or the error it raises there, on every rank.
+        """What `make` returns or raises on rank 0, on every rank.
 
-        For what only rank 0 may have, such as a file: the others must not wait for it in vain.
+        For what only rank 0 may have, such as a file: if that fails, the other ranks must not hang.
         """
         value, failure = None, None
         if is_main:

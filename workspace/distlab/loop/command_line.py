@@ -17,7 +17,7 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong once, from rank 0, and ends on every rank."""
+    """Prints errors and help on rank 0 only, and exits on every rank."""
 
     def error(self, message: str) -> None:
         if read_placement().rank:
@@ -78,7 +78,7 @@ def text_options(description: str | None = None) -> argparse.ArgumentParser:
     """A parser with the options that `load_text` and `fit` understand."""
     parser = _training(description, lr=0.005)
     add = parser.add_argument
-    # Adam's steps are as long as the rate, however large the batch: more samples do not call for longer ones.
+    # The length of Adam's steps does not depend on the batch size, so the learning rate is not scaled with it.
     parser.set_defaults(samples="sequences", model="language", lr_scaling=False, batch_size=32)
     add("--layers", type=whole(1), default=8, help="transformer blocks")
     add("--embedding-dim", type=whole(1), default=64, help="embedding dimension of a byte")

@@ -13,7 +13,7 @@ from distlab.models import unwrap
 def _use_buffers_of_rank_0(net: nn.Module, collectives: Collectives) -> None:
     buffers = list(net.buffers())
     if buffers:
-        shared = collectives.broadcast([one.cpu() for one in buffers])
+        shared = collectives.broadcast([buffer.cpu() for buffer in buffers])
         for own, value in zip(buffers, shared, strict=True):
             own.copy_(value)
 
@@ -23,8 +23,8 @@ def evaluate(
 ) -> list[float]:
     """[sum of losses, hits, samples] over the validation samples of all ranks.
 
-    Each rank brings its own part (`data.shard`), of any size: the forward pass goes through the
-    unwrapped network, so that no rank waits for another. Running statistics of batch
+    Each rank brings its own part (`data.shard`), of any size: the forward pass uses the network without
+    its DDP wrapper, which would wait for other ranks. Running statistics of batch
     normalisation differ between ranks; those of rank 0 are used, which a checkpoint holds too.
     """
     collectives = collectives or Collectives()
@@ -37,7 +37,7 @@ def evaluate(
         for images, labels in val:
             images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
             logits = net(images)
-            # Only the last stage of a pipeline has any.
+            # Of the ranks of a pipeline only the last one has logits.
             if logits is not None:
                 tally.add(F.cross_entropy(logits, labels), logits, labels, len(labels))
     net.train(was_training)

@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
 
         size = args.layers, args.embedding_dim, args.heads, args.context
         model = models.LanguageModel(*size, tied=args.tied, seed=args.seed)
-        # The main device comes first of the two, has the labels, and so takes the last stage.
+        # Reversed, so that the main device, which has the labels, takes the last stage.
         model = stages.OnDevices(model, me.devices(2)[::-1], args.microbatches)
         optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=1), eps=1e-6)
 

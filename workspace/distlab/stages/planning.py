@@ -1,13 +1,14 @@
-"""Which stages a rank has: the options of a pipeline, held against what there is, before anything starts."""
+"""Which stages a rank has. Options that do not fit are refused before anything starts."""
 
 import argparse
 from dataclasses import dataclass
 
 from distlab import loop
+from distlab.errors import SettingError
 from distlab.process import Rank
 from distlab.stages.cut import evenly, require_cut
 
-# Stages of one rank, and whether their order turns round at the last rank: 0 1 2 | 2 1 0.
+# Stages per rank, and whether their order is reversed in the second round: 0 1 2 | 2 1 0.
 SCHEDULES = {"gpipe": (1, False), "1f1b": (1, False), "interleaved": (2, False), "zero-bubble": (2, True)}
 
 
@@ -44,9 +45,9 @@ class Plan:
     Attributes:
         ranks: ranks of one pipeline.
         position: this rank's among them, from 0.
-        replicas: pipelines beside each other.
+        replicas: data-parallel replicas of the pipeline.
         replica: which of them this rank is in.
-        inside: "replicas" or "stages": whose ranks follow one another, and so share a host.
+        inside: "replicas" or "stages": the innermost mesh dimension, whose ranks are neighbours and share a host.
         cut: layers of each stage, over the whole pipeline.
         own: stages of this rank, earliest first.
     """
@@ -93,10 +94,10 @@ def plan(args: argparse.Namespace, me: Rank) -> Plan:
     """Work out a rank's place from the options.
 
     Raises:
-        ValueError: they do not fit each other or the number of ranks; on every rank alike.
+        SettingError: they do not fit each other or the number of ranks; on every rank alike.
     """
     if me.world_size % args.replicas:
-        raise ValueError(
+        raise SettingError(
             f"{me.world_size} ranks cannot make {args.replicas} pipelines of the same length: "
             f"use --replicas with a divisor of {me.world_size}"
         )
@@ -119,12 +120,12 @@ def _require_microbatches(args: argparse.Namespace, ranks: int) -> None:
     fitting = [number for number in divisors if _suits(number, schedule, ranks)]
     offer = f"use one of {', '.join(map(str, fitting))}" if fitting else f"use a multiple of {ranks} as --batch-size"
     if size % pieces:
-        raise ValueError(f"a batch of {size} is not divisible by {pieces} microbatches: {offer}")
+        raise SettingError(f"a batch of {size} is not divisible by {pieces} microbatches: {offer}")
     if pieces in fitting:
         return
     if schedule == "1f1b":
-        raise ValueError(f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: {offer}")
-    raise ValueError(
+        raise SettingError(f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: {offer}")
+    raise SettingError(
         f"interleaved goes round in turns of {ranks} ranks, and {pieces} microbatches are no multiple of that: {offer}"
     )
 
@@ -137,7 +138,7 @@ def _suits(microbatches: int, schedule: str, ranks: int) -> bool:
 
 def _require_traceable(args: argparse.Namespace) -> None:
     if args.trace and args.tied:
-        raise ValueError("tracing cannot cut a matrix that two stages share: leave out --trace or --tied")
+        raise SettingError("tracing cannot cut a matrix that two stages share: leave out --trace or --tied")
     if args.trace and args.schedule == "zero-bubble":
-        # torch's traced stages take the next stage to be on the next rank.
-        raise ValueError("traced stages cannot turn round at the last rank as zero-bubble's do: leave out --trace")
+        # torch expects the stage after a traced one on the next rank.
+        raise SettingError("traced stages cannot turn round at the last rank as zero-bubble's do: leave out --trace")
