@@ -56,7 +56,7 @@ def in_pipeline(me: process.Rank, folder: Path, name: str, words: str) -> dict:
     with inside, patch.object(GradientSync, "norm", noted):
         answer = run(pipeline.main, f"--checkpoint {file_of(folder, name)} {words}")
     own = {name: value.numpy().copy() for name, value in answer.pop("model").state_dict().items()}
-    return answer | {"own": own, "norms": [one.item() for one in norms]}
+    return answer | {"own": own, "norms": [value.item() for value in norms]}
 
 
 def file_of(folder: Path, name: str) -> Path:

@@ -39,7 +39,7 @@ def network(dropout: float = 0.0, seed: int = 3) -> nn.Module:
 
 
 def weights(model: nn.Module) -> np.ndarray:
-    return torch.cat([one.detach().reshape(-1) for one in models.unwrap(model).parameters()]).numpy()
+    return torch.cat([weight.detach().reshape(-1) for weight in models.unwrap(model).parameters()]).numpy()
 
 
 def train(
@@ -174,4 +174,4 @@ def one_sees_nan(folder: Path) -> None:
 
 
 def read_weights(path: Path) -> np.ndarray:
-    return torch.cat([one.reshape(-1) for one in checkpoint.read(path)["model"].values()]).numpy()
+    return torch.cat([value.reshape(-1) for value in checkpoint.read(path)["model"].values()]).numpy()

@@ -68,7 +68,7 @@ class PretendedCuda:
     """Stands in for torch.cuda: as many GPUs as the visible list has, and what was made current."""
 
     def __init__(self, visible: str) -> None:
-        self.ids = [one for one in visible.split(",") if one]
+        self.ids = [gpu for gpu in visible.split(",") if gpu]
         self.current = None
 
     def is_available(self) -> bool:

@@ -130,7 +130,7 @@ def test_every_rank_reports(folder, two):
         end = next(record for record in own if record["event"] == "end" and record["epochs"] == 2)
         assert end["images"] == 48
     rates = [rank["whole"]["records"][1] for rank in two]
-    assert rates[0]["images_per_second_all"] == pytest.approx(sum(one["images_per_second"] for one in rates))
+    assert rates[0]["images_per_second_all"] == pytest.approx(sum(rate["images_per_second"] for rate in rates))
 
 
 def test_only_rank_0_speaks_and_saves(folder, two):
@@ -216,7 +216,7 @@ def test_a_loss_that_is_no_number_stops_before_it_reaches_another_rank(folder):
     assert answers[0][0] == "raised" and "LossError" not in answers[0][1]
     state = checkpoint.read(folder / "nan.pt")
     assert state["steps"] == 1
-    assert all(torch.isfinite(one).all() for one in state["model"].values())
+    assert all(torch.isfinite(value).all() for value in state["model"].values())
     assert math.isfinite(state["sums"][0])
 
 

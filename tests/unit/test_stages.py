@@ -101,7 +101,7 @@ def test_what_stages_share_is_counted_once(folder, four):
     for name, pipelines in (("1f1b", 1), ("zero-bubble", 1), ("replicas inside", 2), ("stages inside", 2)):
         last = [rank[name]["records"][1] for rank in four]
         for record in last:
-            mean = sum(one["images_per_second"] for one in last) / 4
+            mean = sum(record["images_per_second"] for record in last) / 4
             assert record["images_per_second_all"] == pytest.approx(pipelines * mean), name
             assert record["images"] == 32 / pipelines
 

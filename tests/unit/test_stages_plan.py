@@ -32,15 +32,15 @@ def plans(world_size, *words):
 )
 def test_each_stage_has_one_place(schedule, size, own):
     found = plans(size, "--schedule", schedule)
-    assert [one.own for one in found] == own
-    assert [one.position for one in found] == list(range(size))
-    assert [one.is_first for one in found] == [True, *[False] * (size - 1)]
-    assert [one.is_last for one in found].index(True) == (0 if schedule == "zero-bubble" else size - 1)
-    assert sum(one.is_last for one in found) == 1
-    for one in found:
-        assert len(one.cut) == sum(map(len, own)) and sum(one.cut) == 8
-        for stage in one.own:
-            assert stages.rank_of(stage, schedule, size) == one.position
+    assert [plan.own for plan in found] == own
+    assert [plan.position for plan in found] == list(range(size))
+    assert [plan.is_first for plan in found] == [True, *[False] * (size - 1)]
+    assert [plan.is_last for plan in found].index(True) == (0 if schedule == "zero-bubble" else size - 1)
+    assert sum(plan.is_last for plan in found) == 1
+    for plan in found:
+        assert len(plan.cut) == sum(map(len, own)) and sum(plan.cut) == 8
+        for stage in plan.own:
+            assert stages.rank_of(stage, schedule, size) == plan.position
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_each_stage_has_one_place(schedule, size, own):
 )
 def test_what_lies_next_to_each_other(inside, positions, replicas):
     found = plans(6, "--replicas", 2, "--inside", inside, "--schedule", "gpipe")
-    assert [one.position for one in found] == positions
-    assert [one.replica for one in found] == replicas
-    assert [one.own for one in found] == [(position,) for position in positions]
-    assert {(one.ranks, one.replicas, one.inside, one.cut) for one in found} == {(3, 2, inside, (3, 3, 2))}
+    assert [plan.position for plan in found] == positions
+    assert [plan.replica for plan in found] == replicas
+    assert [plan.own for plan in found] == [(position,) for position in positions]
+    assert {(plan.ranks, plan.replicas, plan.inside, plan.cut) for plan in found} == {(3, 2, inside, (3, 3, 2))}
 
 
 def test_a_cut_of_one_s_own():
-    assert {one.cut for one in plans(4, "--cut", "1,3,3,1")} == {(1, 3, 3, 1)}
+    assert {plan.cut for plan in plans(4, "--cut", "1,3,3,1")} == {(1, 3, 3, 1)}
     assert plans(2, "--schedule", "interleaved", "--cut", "1,2,4,1")[1].cut == (1, 2, 4, 1)
 
 
