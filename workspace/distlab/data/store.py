@@ -41,6 +41,10 @@ class DataFolderError(DistlabError, OSError):
     """The data folder cannot be written or is full."""
 
 
+class FolderTaken(DataFolderError, FileExistsError):
+    """Something else has the name of the set's folder."""
+
+
 class PrepareTimeout(DistlabError, TimeoutError):
     """Another process was still preparing at the deadline."""
 
@@ -221,7 +225,7 @@ def _publish(part: Path, folder: Path, old: Path) -> None:
         if find(folder):
             return
         if not (folder / MARKER).exists():
-            raise DataFolderError(
+            raise FolderTaken(
                 errno.EEXIST,
                 f"{folder} is in the way and was not made by distlab: move it or set DISTLAB_DATA elsewhere",
             ) from None
