@@ -82,7 +82,7 @@ def test_rank_0_is_missing(rank, port):
 
 
 def test_there_is_a_voice_while_ranks_wait(rank, port):
-    code = "from distlab.process import meeting\nmeeting.VOICE_SECONDS = 0.5\n" + JOIN
+    code = "from distlab.process import meeting\nmeeting.SECONDS_BETWEEN_NOTICES = 0.5\n" + JOIN
     lonely = rank(5, 6, code, DISTLAB_JOIN_TIMEOUT=2, MASTER_PORT=1)
     both = [rank(number, 3, code, DISTLAB_JOIN_TIMEOUT=3) for number in (0, 1)]
     said = [started.end()[2] for started in both]

@@ -17,7 +17,7 @@ def host(name: str, ranks: int, gpus=(), cores: int | None = 1, kind: str = "sim
 
 
 def texts(finding: HostList) -> list[str]:
-    return [one.text for one in ET.fromstring(slots.drawing(finding)).iter("{http://www.w3.org/2000/svg}text")]
+    return [text.text for text in ET.fromstring(slots.drawing(finding)).iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_ranks_are_counted_over_all_hosts():
@@ -62,7 +62,7 @@ def test_every_box_lies_inside_the_drawing():
     found = HostList([host(f"node{index}", 5) for index in range(1, 4)], "here")
     root = ET.fromstring(slots.drawing(found))
     width, height = float(root.get("width")), float(root.get("height"))
-    boxes = [one for one in root.iter("{http://www.w3.org/2000/svg}rect") if one.get("x")]
+    boxes = [box for box in root.iter("{http://www.w3.org/2000/svg}rect") if box.get("x")]
     assert len(boxes) == 3 + 15
     for box in boxes:
         assert float(box.get("x")) + float(box.get("width")) <= width

@@ -15,3 +15,7 @@ class DistlabError(Exception):
     def _render_traceback_(self) -> list[str]:
         # IPython asks the error itself what to show, under this name.
         return [str(self)]
+
+
+class SettingError(DistlabError, ValueError):
+    """An option, an argument or an environment variable asks for what cannot be; says what can."""

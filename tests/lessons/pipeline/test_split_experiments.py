@@ -65,8 +65,11 @@ def test_activations_of_the_first_stage_are_those_of_its_blocks(memory):
 
 
 def test_it_says_which_part_is_where(memory):
-    assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (["tokens", "places", "norm", "head"], [0, 1, 2])
-    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["tokens", "places"], [0, 1])
+    assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (
+        ["token_embedding", "position_embedding", "norm", "head"],
+        [0, 1, 2],
+    )
+    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["token_embedding", "position_embedding"], [0, 1])
     assert (memory[4, 2, 1]["has"], memory[4, 2, 1]["blocks"]) == (["norm", "head"], [2])
     assert all(record["device"] == "cpu" and record["measured"] is None for record in memory.values())
 
@@ -75,7 +78,7 @@ def test_it_says_which_part_is_where(memory):
 
 
 def timed():
-    model = split_times.Timed(models.Language(4, 16, 2, 8), [CPU, CPU])
+    model = split_times.Timed(models.LanguageModel(4, 16, 2, 8), [CPU, CPU])
     text = torch.randint(256, (6, 9), generator=torch.Generator().manual_seed(0))
     return model, text[:, :-1], text[:, 1:]
 
@@ -129,7 +132,7 @@ def test_a_slow_backward_has_a_long_span():
 def test_a_timed_step_computes_what_an_untimed_one_does():
     model, batch, labels = timed()
     split_times.plain_step(model, batch, labels)
-    alone = models.Language(4, 16, 2, 8)
+    alone = models.LanguageModel(4, 16, 2, 8)
     cross_entropy(alone(batch), labels).backward()
     for mine, other in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, other.grad)

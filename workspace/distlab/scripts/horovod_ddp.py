@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> list[dict]:
 
         step, together = training.step(me, args), training.Together()
         keep = {"scaler": step.scaler}
-        return loop.fit(me, model, optimizer, train, val, args, step=step, together=together, keep=keep)
+        return loop.fit(me, model, optimizer, train, val, args, step=step, collectives=together, keep=keep)
 
 
 if __name__ == "__main__":
