@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from distlab import course, horovod_wheel
+from distlab import course
 from distlab.doctor.finding import Finding
 from distlab.hosts import HostsError, find
 from distlab.hosts.gpus import list_gpus
@@ -207,10 +207,13 @@ def check_leftovers() -> Finding:
     return Finding("other runs", "fine", "none")
 
 
-def check_horovod() -> Finding:
-    """Horovod, which is built here, maybe at this very moment; only one lesson waits for it."""
-    there = horovod_wheel.current()
-    return Finding("Horovod", "fine" if there.name == "ready" else "note", there.text, there.remedy)
+def check_builds() -> list[Finding]:
+    """What is built here for one lesson alone, maybe at this very moment."""
+    there = {lesson.title: lesson.builds() for lesson in course.lessons() if lesson.builds}
+    return [
+        Finding(title, "fine" if built.name == "ready" else "note", built.text, built.remedy)
+        for title, built in there.items()
+    ]
 
 
 def check_lessons() -> Finding:
@@ -219,8 +222,9 @@ def check_lessons() -> Finding:
     lacking = [
         f"{lesson.title} needs {need}"
         for lesson in here
+        if not lesson.builds
         for need in lesson.needs
-        if need != "horovod" and importlib.util.find_spec(need) is None
+        if importlib.util.find_spec(need) is None
     ]
     if not here:
         return Finding("lessons", "wrong", "no notebook found", "is this a whole copy of the workshop?")
@@ -241,7 +245,7 @@ def check_meeting() -> Finding:
     return Finding("ranks", "fine", text)
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
+CHECKS: tuple[Callable[[], Finding | list[Finding]], ...] = (
     check_python,
     check_pair,
     check_imports,
@@ -254,7 +258,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_network,
     check_data,
     check_leftovers,
-    check_horovod,
+    check_builds,
     check_lessons,
 )
 
@@ -268,7 +272,8 @@ def examine(meet: bool = True) -> list[Finding]:
     for check in (*CHECKS, check_meeting) if meet else CHECKS:
         name = check.__name__.removeprefix("check_").replace("_", " ")
         try:
-            findings.append(check())
+            found = check()
+            findings += found if isinstance(found, list) else [found]
         except Exception as error:
             findings.append(Finding(name, "wrong", f"the check failed: {type(error).__name__}: {error}"))
     return findings
