@@ -16,7 +16,7 @@ from distlab.horovod_wheel import state
 from distlab.launch import HostError, ScriptError, run
 from distlab.launchers import horovodrun
 from distlab.runs import WORKSPACE
-from running import MarkedSession
+from running import MarkedSession, Runner
 from test_ranks import seen_by
 from test_teardown import Driver, later
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
 # Cold starts on two cores that others use as well.
 START = 60
+SECRET = "as-secret-as-can-be"
 
 
 @pytest.fixture(autouse=True)
@@ -62,15 +63,30 @@ def test_the_command_that_is_shown_can_be_typed(warm, launcher):
     assert "rank 0 of 2" in done.stdout and "rank 1 of 2" in done.stdout
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_hosts_on_this_machine_need_no_ssh(tmp_path_factory, monkeypatch, launcher, request):
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """Runs on agents that know a secret and find no ssh; they start once for all launchers."""
     programs = tmp_path_factory.mktemp("programs")
     for program in Path("/usr/bin").iterdir():
         if program.name not in ("ssh", "rsh"):
             (programs / program.name).symlink_to(program)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
-    fresh = request.getfixturevalue("fresh")
-    assert fresh("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
+    with MarkedSession() as session:
+        runner = Runner(session)
+        # An agent keeps what it was started with.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
+            patch.setenv("JUPYTER_TOKEN", SECRET)
+            assert runner("hello", hosts="node1:1,node2:1", timeout=START).ok
+        for pid in session.pids.values():
+            assert psutil.Process(pid).environ()["JUPYTER_TOKEN"] == SECRET
+        yield runner
+    leftovers.assert_nothing_left(session.mark, 1.0)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_hosts_on_this_machine_need_no_ssh(guarded, launcher):
+    assert guarded("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
+    guarded.session.assert_idle()
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -88,21 +104,20 @@ def test_environment_of_each_host_and_of_the_call(warm, monkeypatch):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_no_secret_is_on_a_command_line(fresh, launcher, monkeypatch):
+def test_no_secret_is_on_a_command_line(guarded, launcher):
     """Anyone on a host can read command lines, and horovodrun repeats its environment there."""
-    monkeypatch.setenv("JUPYTER_TOKEN", "as-secret-as-can-be")
     seen: list[str] = []
 
     def look() -> None:
-        seen.extend(leftovers.marked(fresh.session.mark).values())
+        seen.extend(leftovers.marked(guarded.session.mark).values())
 
-    thread = later(lambda: seats_of(fresh) >= 2, look)
+    thread = later(lambda: seats_of(guarded) >= 2, look)
     words = ("hang", "--at", "bare", "--who", "0", "1", "--for", "2")
-    fresh("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    guarded("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
     thread.join(30)
     # Over MPI, horovodrun becomes an mpirun.
     assert any(("horovodrun" if launcher == "horovodrun" else "mpirun") in command for command in seen)
-    assert not [command for command in seen if "as-secret" in command]
+    assert not [command for command in seen if SECRET in command]
 
 
 def seats_of(runner) -> int:
@@ -143,10 +158,10 @@ def test_an_import_fails_before_the_rank_joins(warm, launcher):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_deadline_shows_where_ranks_stood(warm, launcher):
-    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=20)
-    assert failure.message.startswith("not done after 20 s: rank 0 on node1, 1 on node2 still ran")
+    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=15)
+    assert failure.message.startswith("not done after 15 s: rank 0 on node1, 1 on node2 still ran")
     assert "--- rank 1 on node2 stood here:" in failure.message and "in hang_here" in failure.message
-    assert failure.seconds < 25
+    assert failure.seconds < 20
 
 
 def test_ranks_that_ignore_signals_and_their_children_end(warm):
@@ -179,7 +194,7 @@ def test_a_rank_of_horovod_fails_and_not_its_peers(warm, launcher, mode, expecte
 
 def test_a_rank_of_horovod_that_stays_away_is_seen_at_the_deadline(warm):
     hosts = "node1:1,node2:1"
-    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=20)
+    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=15)
     assert "in allreduce" in failure.message.partition("--- rank 1")[0]
 
 

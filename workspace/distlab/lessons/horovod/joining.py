@@ -79,7 +79,7 @@ def join() -> Iterator[Rank]:
         raise RuntimeError(f"Horovod sees {hvd.size()} rank where {at.launcher} started {at.world_size}: {START}")
     card = {"seat": seat(at.local_rank), "folder": str(run_folder() or runs_root() / new_run_name(script_name()))}
     cards = hvd.allgather_object(card, name="cards")
-    choice = choose_device([one["seat"] for one in cards], bool(hvd.nccl_built()))
+    choice = choose_device([card["seat"] for card in cards], bool(hvd.nccl_built()))
     backend = "mpi" if choice.backend == "gloo" and hvd.mpi_enabled() else choice.backend
     reason = choice.reason.replace("over gloo", f"over {backend}")
     device = place(choice, at.local_rank)
