@@ -145,7 +145,7 @@ def test_four_ranks_train_from_either_node_as_on_one_machine(project):
 
 
 # 32 sequences: 4 updates.
-TEXT = "--layers 8 --width 16 --heads 2 --context 16 --batch-size 8 --limit 550 --say 3".split()
+TEXT = "--layers 8 --embedding-dim 16 --heads 2 --context 16 --batch-size 8 --limit 550 --generate 3".split()
 
 
 def losses(result: dict) -> list[tuple]:

@@ -148,9 +148,9 @@ def two_ranks(folder: Path) -> dict:
             "damaged": caught(train, me, "--resume", damaged),
             "missing": caught(train, me, "--resume", folder / "nothing.pt"),
             "other size": caught(train, me, "--resume", folder / "of one.pt", size=40),
-            "shared": loop.Together().share(f"from {me.rank}"),
-            "gathered": loop.Together().gather(f"from {me.rank}"),
-            "failed on main": caught(loop.Together().from_main, me.is_main, lambda: int("none")),
+            "shared": loop.Collectives().broadcast(f"from {me.rank}"),
+            "gathered": loop.Collectives().all_gather(f"from {me.rank}"),
+            "failed on main": caught(loop.Collectives().from_main, me.is_main, lambda: int("none")),
         }
 
 

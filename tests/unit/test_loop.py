@@ -149,10 +149,10 @@ def test_tally_weighs_by_sample_and_leaves_out_padding():
     tally.add(F.cross_entropy(logits[:5], labels[:5]), logits[:5], labels[:5], real=5)
     tally.add(F.cross_entropy(logits[5:], labels[5:]), logits[5:], labels[5:], real=1)
     tally.add(torch.tensor(9.0), None, labels[:5], real=5)
-    loss, accuracy = averages(tally.totals(loop.Together()))
+    loss, accuracy = averages(tally.totals(loop.Collectives()))
     assert loss == pytest.approx(F.cross_entropy(logits[:6], labels[:6]).item(), abs=1e-6)
     assert accuracy == pytest.approx((logits[:6].argmax(1) == labels[:6]).double().mean().item())
-    more = tally.totals(loop.Together(), [1.0, 2.0, 4.0])
+    more = tally.totals(loop.Collectives(), [1.0, 2.0, 4.0])
     assert more[1:] == [6 * accuracy + 2, 10]
 
 
@@ -162,7 +162,7 @@ def test_tally_counts_a_sample_once_however_many_labels_it_has():
     tally = Tally(torch.device("cpu"))
     tally.add(F.cross_entropy(logits[:4], labels[:4]), logits[:4], labels[:4], real=4)
     tally.add(F.cross_entropy(logits[4:], labels[4:]), logits[4:], labels[4:], real=1)
-    loss, accuracy = averages(tally.totals(loop.Together()))
+    loss, accuracy = averages(tally.totals(loop.Collectives()))
     assert loss == pytest.approx(F.cross_entropy(logits[:5], labels[:5]).item(), abs=1e-6)
     right = [(logits[n, :, t].argmax() == labels[n, t]).item() for n in range(5) for t in range(5)]
     assert 0 < sum(right) < 25

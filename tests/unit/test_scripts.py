@@ -222,7 +222,7 @@ def test_more_ranks_than_samples_is_one_sentence(root, tmp_path):
     answers = start_ranks.run(2, too_many_ranks, root, folder=tmp_path, may_raise=True)
     for how, what, _ in answers:
         assert how == "raised"
-        assert what.startswith("ValueError: 2 ranks cannot share 1 sample")
+        assert what.startswith("SettingError: 2 ranks cannot share 1 sample")
 
 
 def drill(folder, *arguments, **variables):

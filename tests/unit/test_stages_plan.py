@@ -108,11 +108,11 @@ def refusal(size, *words):
             "interleaved goes round in turns of 4 ranks, and 5 microbatches are no multiple of that: "
             "use a multiple of 4 as --batch-size",
         ),
-        (2, "--by trace --tied", "tracing cannot cut a matrix that two stages share: use --by hand, or no --tied"),
+        (2, "--trace --tied", "tracing cannot cut a matrix that two stages share: leave out --trace or --tied"),
         (
             2,
-            "--by trace --schedule zero-bubble",
-            "traced stages cannot turn round at the last rank as zero-bubble's do: use --by hand",
+            "--trace --schedule zero-bubble",
+            "traced stages cannot turn round at the last rank as zero-bubble's do: leave out --trace",
         ),
         (
             4,
@@ -147,7 +147,7 @@ def test_what_is_offered_is_taken(schedule, size):
         (("--replicas", "0"), "argument --replicas: '0' is not a whole number of 1 or more"),
         (("--clip", "0"), "argument --clip: '0' is not a number above 0"),
         (("--heads", "0"), "argument --heads: '0' is not a whole number of 1 or more"),
-        (("--say", "-1"), "argument --say: '-1' is not a whole number of 0 or more"),
+        (("--generate", "-1"), "argument --generate: '-1' is not a whole number of 0 or more"),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(words, said, capsys, monkeypatch):
@@ -159,7 +159,7 @@ def test_bad_values_are_refused_in_one_sentence(words, said, capsys, monkeypatch
 
 
 def model(**more):
-    return models.Language(5, 8, 2, 6, **more)
+    return models.LanguageModel(5, 8, 2, 6, **more)
 
 
 @pytest.mark.parametrize("cut", [(5,), (2, 3), (1, 1, 3), (1, 1, 1, 1, 1)])
@@ -186,7 +186,7 @@ def test_a_cut_leaves_the_model_whole():
 def test_two_stages_of_a_tied_model_hold_one_matrix():
     whole = model(tied=True)
     first, last = (stages.stage_of(whole, (2, 3), stage) for stage in (0, 1))
-    assert first.tokens.weight is last.head.weight
+    assert first.token_embedding.weight is last.head.weight
 
 
 def test_what_watches_one_stage_sees_no_other():

@@ -19,7 +19,7 @@ LAYERS, CONTEXT = 5, 8
 
 
 def net(tied=False, seed=0):
-    return models.Language(LAYERS, 16, 2, CONTEXT, tied=tied, seed=seed)
+    return models.LanguageModel(LAYERS, 16, 2, CONTEXT, tied=tied, seed=seed)
 
 
 def over_two(model, splits=1):
@@ -68,7 +68,12 @@ def test_names_and_order_of_weights_are_those_of_the_whole_model(tied):
 def test_each_stage_has_its_part_and_nothing_of_the_other():
     first, second = over_two(net()).stages
     assert (list(first.blocks), list(second.blocks)) == (["0", "1", "2"], ["3", "4"])
-    assert first.head is None and first.norm is None and second.tokens is None and second.places is None
+    assert (
+        first.head is None
+        and first.norm is None
+        and second.token_embedding is None
+        and second.position_embedding is None
+    )
 
 
 class Noted(OnDevices):
@@ -106,18 +111,18 @@ def move(module, device):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("labels_at", [0, 1])
 def test_weights_are_on_two_gpus_and_what_goes_through_follows(tied, labels_at, monkeypatch):
-    monkeypatch.setattr(models.Language, "to", move)
+    monkeypatch.setattr(models.LanguageModel, "to", move)
     gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]
     # Fake tensors have a device and a shape, and refuse to be mixed with those of another device.
     with FakeTensorMode():
         whole = net(tied)
         whole.__dict__["whole"] = whole
-        model = Noted(whole, gpus, splits=2)
+        model = Noted(whole, gpus, microbatches=2)
         model.seen = []
         logits = model(torch.zeros(4, CONTEXT, dtype=torch.int64, device=gpus[labels_at]))
     assert logits.device == gpus[labels_at] and logits.shape == (4, 256, CONTEXT)
     assert [one[2:] for one in model.seen] == [(gpus[labels_at], gpus[0]), (gpus[0], gpus[1])] * 2
-    firsts = "tokens", "places", "blocks.0", "blocks.1", "blocks.2"
+    firsts = "token_embedding", "position_embedding", "blocks.0", "blocks.1", "blocks.2"
     on_first = {name for name, one in model.named_parameters() if one.device == gpus[0]}
     names = {name for name, _ in model.named_parameters()}
     assert on_first == {name for name in names if name.startswith(firsts)}
@@ -126,7 +131,7 @@ def test_weights_are_on_two_gpus_and_what_goes_through_follows(tied, labels_at, 
 
 def test_too_few_layers_are_one_sentence():
     with pytest.raises(ValueError, match="1 layers cannot be cut into 2 stages: use --layers 2 or more"):
-        OnDevices(models.Language(1, 16, 2, CONTEXT), [CPU, CPU])
+        OnDevices(models.LanguageModel(1, 16, 2, CONTEXT), [CPU, CPU])
 
 
 def test_training_and_evaluation_modes_reach_the_parts():
@@ -169,7 +174,20 @@ def test_fit_trains_the_same_network(tied, splits, folder):
     assert expected[0]["steps"] > 10
 
 
-SMALL = ["--layers", "4", "--width", "16", "--heads", "2", "--context", "16", "--limit", "4000", "--say", "8"]
+SMALL = [
+    "--layers",
+    "4",
+    "--embedding-dim",
+    "16",
+    "--heads",
+    "2",
+    "--context",
+    "16",
+    "--limit",
+    "4000",
+    "--generate",
+    "8",
+]
 
 
 @pytest.mark.parametrize("tied", [[], ["--tied"]])
@@ -183,13 +201,13 @@ def test_a_checkpoint_goes_on_in_both(folder, tied):
     whole = run(language, "whole.pt")
     for first, second in ((language, model_parallel), (model_parallel, language)):
         name = f"{first.__name__}.pt"
-        pieces = {model_parallel: ["--splits", "3"], language: []}
+        pieces = {model_parallel: ["--microbatches", "3"], language: []}
         half = run(first, name, "--max-steps", "4", *pieces[first])
         assert 0 < half["consumed"] < half["samples"]
         both = run(second, name, "--resume", *pieces[second])
         assert both["steps"] == whole["steps"] > 6
         torch.testing.assert_close(both["model"], whole["model"], rtol=0, atol=1e-4)
-        assert not torch.equal(half["model"]["blocks.3.network.2.weight"], whole["model"]["blocks.3.network.2.weight"])
+        assert not torch.equal(half["model"]["blocks.3.mlp.2.weight"], whole["model"]["blocks.3.mlp.2.weight"])
 
 
 def test_it_writes_what_the_model_in_one_place_writes(folder, capsys):
@@ -202,14 +220,14 @@ def test_it_writes_what_the_model_in_one_place_writes(folder, capsys):
 
 def test_no_pieces_are_refused(folder, capsys):
     with pytest.raises(SystemExit):
-        model_parallel.main(["--splits", "0"])
-    assert "argument --splits: '0' is not a whole number of 1 or more" in capsys.readouterr().err
+        model_parallel.main(["--microbatches", "0"])
+    assert "argument --microbatches: '0' is not a whole number of 1 or more" in capsys.readouterr().err
 
 
 def test_the_diff_is_the_lesson():
     before, after = (Path(script.__file__).read_text().splitlines() for script in (language, model_parallel))
     added = [line[2:] for line in difflib.ndiff(before, after) if line.startswith("+ ")]
     code = "\n".join(added)
-    for word in ("OnDevices(model, me.devices(2)[::-1], args.splits)", '"--splits"', "process, stages"):
+    for word in ("OnDevices(model, me.devices(2)[::-1], args.microbatches)", '"--microbatches"', "process, stages"):
         assert word in code
     assert len(added) <= 12 and len(after) <= 42

@@ -11,7 +11,7 @@ from distlab.lessons.pipeline import orders
 from distlab.lessons.pipeline.experiments import balance as pipe_balance
 from distlab.lessons.pipeline.pictures import balance
 
-WHOLE = 4 * sum(one.numel() for one in models.Language(8, 64, 4, 32).parameters())
+WHOLE = 4 * sum(one.numel() for one in models.LanguageModel(8, 64, 4, 32).parameters())
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_parameters_and_what_goes_with_them_are_all_there(memory):
         own = [memory[name, rank] for rank in range(4)]
         assert sum(one["parameters"] for one in own) == sum(one["gradients"] for one in own) == WHOLE
         # Adam's two means of each number, and a count of updates for each tensor.
-        tensors = len(list(models.Language(8, 64, 4, 32).parameters()))
+        tensors = len(list(models.LanguageModel(8, 64, 4, 32).parameters()))
         assert sum(one["optimizer"] for one in own) == 2 * WHOLE + 4 * tensors
 
 

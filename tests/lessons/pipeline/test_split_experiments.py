@@ -74,8 +74,11 @@ def test_activations_of_the_first_stage_are_those_of_its_blocks(memory):
 
 
 def test_it_says_which_part_is_where(memory):
-    assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (["tokens", "places", "norm", "head"], [0, 1, 2])
-    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["tokens", "places"], [0, 1])
+    assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (
+        ["token_embedding", "position_embedding", "norm", "head"],
+        [0, 1, 2],
+    )
+    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["token_embedding", "position_embedding"], [0, 1])
     assert (memory[4, 2, 1]["has"], memory[4, 2, 1]["blocks"]) == (["norm", "head"], [2])
     assert all(one["device"] == "cpu" and one["measured"] is None for one in memory.values())
 
@@ -84,7 +87,7 @@ def test_it_says_which_part_is_where(memory):
 
 
 def timed():
-    model = split_times.Timed(models.Language(4, 16, 2, 8), [CPU, CPU])
+    model = split_times.Timed(models.LanguageModel(4, 16, 2, 8), [CPU, CPU])
     text = torch.randint(256, (6, 9), generator=torch.Generator().manual_seed(0))
     return model, text[:, :-1], text[:, 1:]
 
@@ -138,7 +141,7 @@ def test_a_slow_backward_has_a_long_span():
 def test_a_timed_step_computes_what_an_untimed_one_does():
     model, batch, labels = timed()
     split_times.plain_step(model, batch, labels)
-    alone = models.Language(4, 16, 2, 8)
+    alone = models.LanguageModel(4, 16, 2, 8)
     cross_entropy(alone(batch), labels).backward()
     for one, other in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)

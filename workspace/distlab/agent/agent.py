@@ -20,6 +20,7 @@ from pathlib import Path
 
 import psutil
 
+from distlab import ports
 from distlab.agent import commands, seat, seats, torchrun
 from distlab.agent.job import Job
 from distlab.agent.pulse import Pulse
@@ -206,7 +207,7 @@ class Agent:
         self._say(event="warm")
 
     def _do_port(self, id: str, address: str, wanted: int | None, cold: bool) -> None:
-        server, taken = torchrun.listen(address, wanted)
+        server, taken = ports.listen(address, wanted)
         port = server.getsockname()[1]
         if cold:
             # torchrun opens the port itself; the small gap is why the notebook tries again.

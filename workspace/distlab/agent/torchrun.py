@@ -4,7 +4,6 @@ import inspect
 import logging
 import multiprocessing
 import os
-import random
 import re
 import signal
 import socket
@@ -16,46 +15,6 @@ from pathlib import Path
 
 from distlab.agent.job import Job, flags
 from distlab.agent.pace import pause
-
-# Where the kernel says which ports it gives to those who ask for any (ip(7)): its lowest and its highest.
-GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# Where a rendezvous is opened instead, below them as a rule.
-OWN_PORTS, TRIES = range(20000, 30000), 20
-
-
-def own_ports() -> range:
-    """Ports that the system gives to nobody who asks for any, so that they are as free in a moment as they are now.
-
-    A launcher opens some of any number before rank 0 opens the rendezvous.
-    """
-    try:
-        given = int(GIVEN.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return range(0)
-    return range(OWN_PORTS.start, min(OWN_PORTS.stop, given))
-
-
-def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
-    """A listening socket on `address`, at the wanted port if that is free, else at another.
-
-    Returns:
-        The socket, and whether the wanted port was taken.
-    """
-    taken, own = False, own_ports()
-    for port in [*([wanted] if wanted else []), *random.sample(own, min(TRIES, len(own))), 0]:
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            server.bind((address, port))
-            server.listen(128)
-        except OSError:
-            server.close()
-            if port == 0:
-                raise
-            taken = taken or port == wanted
-            continue
-        return server, taken
-    raise AssertionError("unreachable: port 0 either binds or raises")
 
 
 def open_store(server: socket.socket) -> object:

@@ -25,7 +25,7 @@ def decode(path: str | os.PathLike, size: int) -> np.ndarray:
 
     try:
         with Image.open(path) as image:
-            # JPEG decodes at a fraction of its size for a fraction of the time.
+            # JPEG can decode at a fraction of its size, which is faster.
             image.draft("RGB", (2 * size, 2 * size))
             image.load()
             square = _central_square(_in_8_bits(image).convert("RGB"))
@@ -33,7 +33,7 @@ def decode(path: str | os.PathLike, size: int) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:
-        # Pillow's complaints about content carry no errno; what the system says about the file does.
+        # Pillow's own errors about a file's content have no errno, the system's have.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise Damaged(_reason(error, path)) from None

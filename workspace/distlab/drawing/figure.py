@@ -1,4 +1,4 @@
-"""A matplotlib figure that shows itself in a notebook, with a text for who cannot see it."""
+"""A matplotlib figure that shows itself in a notebook, with an alternative text."""
 
 import textwrap
 from io import BytesIO
@@ -7,10 +7,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT
+from distlab.errors import DistlabError
 
 DPI = 96
-# As wide as a notebook's text: nothing to scroll sideways.
+# Inches; as wide as a notebook's text.
 WIDTH = 7.6
+
+
+class NothingToDraw(DistlabError, ValueError):
+    """A picture got no records."""
 
 
 class Picture(Figure):
@@ -37,14 +42,12 @@ def new(height: float, alt: str, rows: int = 1, columns: int = 1, **grid: object
     picture = Picture(figsize=(WIDTH, height), layout="constrained")
     picture.alt = alt
     axes = list(picture.subplots(rows, columns, squeeze=False, **grid).flat)
-    for one in axes:
-        for side in ("top", "right"):
-            one.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            one.spines[side].set_color(SOFT)
-        one.tick_params(colors=INK, labelsize=9)
-        one.title.set_color(INK)
-        one.set_axisbelow(True)
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.spines[["left", "bottom"]].set_color(SOFT)
+        panel.tick_params(colors=INK, labelsize=9)
+        panel.title.set_color(INK)
+        panel.set_axisbelow(True)
     return picture, axes
 
 
@@ -63,11 +66,11 @@ def guide_lines(axes: Axes, axis: str = "y") -> None:
 
 
 def require(records: list[dict], event: str) -> list[dict]:
-    """The records, or a sentence for who passes none.
+    """The records as a list.
 
     Raises:
-        ValueError: there is nothing to draw.
+        NothingToDraw: there are none; says which event was expected.
     """
     if not records:
-        raise ValueError(f"no {event!r} records to draw: did the run end well? pass result.records({event!r})")
+        raise NothingToDraw(f"no {event!r} records to draw: did the run end well? pass result.records({event!r})")
     return list(records)

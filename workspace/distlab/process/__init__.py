@@ -10,7 +10,7 @@ The one place that chooses device and backend. A training script needs one of th
 
 from distlab.process.device import now
 from distlab.process.environment import Placement, read_placement
-from distlab.process.group import Rank, alone, group
+from distlab.process.joining import Rank, alone, group
 from distlab.process.precision import AMP_DTYPES, amp_dtype, device_name, units
 from distlab.process.share import threads
 from distlab.runs import run_folder

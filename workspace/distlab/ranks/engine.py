@@ -52,7 +52,7 @@ def main() -> None:
         connection = wait_for_connection(folder, controller.is_alive)
     try:
         with process.group() as me:
-            _serve_cells(me, loop.Together().share(connection))
+            _serve_cells(me, loop.Collectives().broadcast(connection))
             raise SystemExit("this rank was told to leave, and live ranks end together")
     finally:
         if controller:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from distlab.process import ending
-from distlab.process.device import Choice, choose, place, seat
+from distlab.process.device import Choice, choose, device_id, place
 from distlab.process.environment import read_placement
-from distlab.process.group import Rank, note, settle
+from distlab.process.joining import Rank, note, settle
 from distlab.process.share import keep_freed_memory, use_own_cores
 from distlab.runs import new_run_name, run_folder, runs_root, script_name
 
@@ -36,7 +36,7 @@ def choose_device(seats: list[str], has_nccl: bool, environ: Mapping[str, str] =
     """As `device.choose`, but for one thing: a Horovod with NCCL cannot let two ranks share a GPU.
 
     Args:
-        seats: one `seat()` per rank, in rank order.
+        seats: one `device_id()` per rank, in rank order.
     """
     choice = choose(seats, environ)
     if choice.device_type == "cuda" and choice.backend != "nccl" and has_nccl:
@@ -77,9 +77,12 @@ def join() -> Iterator[Rank]:
     # Ranks that each train by themselves would look like one job that went well.
     if (hvd.rank(), hvd.size()) != (at.rank, at.world_size):
         raise RuntimeError(f"Horovod sees {hvd.size()} rank where {at.launcher} started {at.world_size}: {START}")
-    card = {"seat": seat(at.local_rank), "folder": str(run_folder() or runs_root() / new_run_name(script_name()))}
+    card = {
+        "device": device_id(at.local_rank),
+        "folder": str(run_folder() or runs_root() / new_run_name(script_name())),
+    }
     cards = hvd.allgather_object(card, name="cards")
-    choice = choose_device([card["seat"] for card in cards], bool(hvd.nccl_built()))
+    choice = choose_device([card["device"] for card in cards], bool(hvd.nccl_built()))
     backend = "mpi" if choice.backend == "gloo" and hvd.mpi_enabled() else choice.backend
     reason = choice.reason.replace("over gloo", f"over {backend}")
     device = place(choice, at.local_rank)

@@ -77,22 +77,22 @@ def step(me: Rank, args: argparse.Namespace) -> loop.MixedStep:
     return loop.MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
 
 
-class Together(loop.Together):
+class Collectives(loop.Collectives):
     """Ranks together by Horovod. All ranks must call the same method at the same point."""
 
-    def totals(self, sums: Tensor) -> Tensor:
+    def all_reduce(self, sums: Tensor) -> Tensor:
         """The sum of a tensor over all ranks; the argument stays as it is."""
         import horovod.torch as hvd
 
         return hvd.allreduce(sums, op=hvd.Sum, name="totals")
 
-    def gather(self, value: Value) -> list[Value]:
+    def all_gather(self, value: Value) -> list[Value]:
         """Every rank's value, in rank order, on every rank."""
         import horovod.torch as hvd
 
         return hvd.allgather_object(value, name="gather")
 
-    def share(self, value: Value) -> Value:
+    def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
         import horovod.torch as hvd
 

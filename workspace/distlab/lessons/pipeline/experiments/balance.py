@@ -25,7 +25,7 @@ def layer_seconds(case: Case, layers: int, samples: int, rounds: int) -> list[fl
         case: for its batch and its model's size.
     """
     device, heads = case.model.me.device, next(iter(case.model.parts[0].blocks.values())).heads
-    whole = models.Language(layers, case.model.width, heads, case.batch.shape[1]).to(device)
+    whole = models.LanguageModel(layers, case.model.embedding_dim, heads, case.batch.shape[1]).to(device)
     piece = case.batch[:samples], case.labels[:samples]
     calls = [by_itself(stages.stage_of(whole, [1] * layers, layer), *piece) for layer in range(layers)]
 

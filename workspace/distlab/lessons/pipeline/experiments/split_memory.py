@@ -64,7 +64,7 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
             me,
             "memory",
             layers=args.layers,
-            width=language.width,
+            width=language.embedding_dim,
             context=batch.shape[1],
             batch_size=batch_size,
             stage=number,

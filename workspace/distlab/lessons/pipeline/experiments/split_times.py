@@ -75,20 +75,20 @@ def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, arg
     seconds: dict[int, list[float]] = {splits: [] for splits in args.splits}
     # The first round warms up.
     for _ in range(args.rounds + 1):
-        for model.splits in args.splits:
+        for model.microbatches in args.splits:
             start = process.now(*model.devices)
             loop.train_step(model, optimizer, batch, labels, share=1.0, update=True)
-            seconds[model.splits].append(process.now(*model.devices) - start)
-    model.splits = 1
+            seconds[model.microbatches].append(process.now(*model.devices) - start)
+    model.microbatches = 1
     plain, gradients = results(model, batch, labels)
-    for model.splits in args.splits:
+    for model.microbatches in args.splits:
         logits, others = results(model, batch, labels)
         report.log(
             me,
             "sweep",
-            splits=model.splits,
+            splits=model.microbatches,
             batch_size=len(batch),
-            milliseconds=1000 * min(seconds[model.splits][1:]),
+            milliseconds=1000 * min(seconds[model.microbatches][1:]),
             output_difference=largest([logits], [plain]),
             gradient_difference=largest(others, gradients) / max(one.abs().max().item() for one in gradients),
             overlaps=len(set(model.devices)) > 1,

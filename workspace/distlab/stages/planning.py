@@ -1,13 +1,14 @@
-"""Which stages a rank has: the options of a pipeline, held against what there is, before anything starts."""
+"""Which stages a rank has. Options that do not fit are refused before anything starts."""
 
 import argparse
 from dataclasses import dataclass
 
 from distlab import loop
+from distlab.errors import SettingError
 from distlab.process import Rank
 from distlab.stages.cut import evenly, require_cut
 
-# Stages of one rank, and whether their order turns round at the last rank: 0 1 2 | 2 1 0.
+# Stages per rank, and whether their order is reversed in the second round: 0 1 2 | 2 1 0.
 SCHEDULES = {"gpipe": (1, False), "1f1b": (1, False), "interleaved": (2, False), "zero-bubble": (2, True)}
 
 
@@ -15,13 +16,18 @@ def options(description: str | None = None) -> argparse.ArgumentParser:
     """A parser with `loop.text_options`, and what `plan` and `Pipeline` read."""
     parser = loop.text_options(description)
     add = parser.add_argument
-    add("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="in which order stages work")
-    add("--microbatches", type=loop.whole(1), default=4, metavar="M", help="pieces of a batch")
+    add("--schedule", choices=tuple(SCHEDULES), default="1f1b", help="order in which stages work on microbatches")
+    add("--microbatches", type=loop.whole(1), default=4, metavar="M", help="microbatches of a batch")
     add("--cut", type=_numbers, metavar="N,N,...", help="layers of each stage; as equal as can be by default")
-    add("--by", choices=("hand", "trace"), default="hand", help="make stages of the model's parts, or trace it")
-    add("--replicas", type=loop.whole(1), default=1, help="pipelines beside each other, which share the batches")
-    add("--inside", choices=("replicas", "stages"), default="replicas", help="what lies next to each other on a host")
-    add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this over all stages")
+    add("--trace", action="store_true", help="let torch.export find the stages, instead of taking the model's blocks")
+    add("--replicas", type=loop.whole(1), default=1, help="data-parallel replicas of the pipeline")
+    add(
+        "--inside",
+        choices=("replicas", "stages"),
+        default="replicas",
+        help="innermost mesh dimension: its ranks share a host",
+    )
+    add("--clip", type=loop.real(above=0), metavar="NORM", help="clip the gradient's norm over all stages to this")
     return parser
 
 
@@ -39,9 +45,9 @@ class Plan:
     Attributes:
         ranks: ranks of one pipeline.
         position: this rank's among them, from 0.
-        replicas: pipelines beside each other.
+        replicas: data-parallel replicas of the pipeline.
         replica: which of them this rank is in.
-        inside: "replicas" or "stages": whose ranks follow one another, and so share a host.
+        inside: "replicas" or "stages": the innermost mesh dimension, whose ranks are neighbours and share a host.
         cut: layers of each stage, over the whole pipeline.
         own: stages of this rank, earliest first.
     """
@@ -88,10 +94,10 @@ def plan(args: argparse.Namespace, me: Rank) -> Plan:
     """Work out a rank's place from the options.
 
     Raises:
-        ValueError: they do not fit each other or the number of ranks; on every rank alike.
+        SettingError: they do not fit each other or the number of ranks; on every rank alike.
     """
     if me.world_size % args.replicas:
-        raise ValueError(
+        raise SettingError(
             f"{me.world_size} ranks cannot make {args.replicas} pipelines of the same length: "
             f"use --replicas with a divisor of {me.world_size}"
         )
@@ -114,12 +120,12 @@ def _require_microbatches(args: argparse.Namespace, ranks: int) -> None:
     fitting = [number for number in divisors if _suits(number, schedule, ranks)]
     offer = f"use one of {', '.join(map(str, fitting))}" if fitting else f"use a multiple of {ranks} as --batch-size"
     if size % pieces:
-        raise ValueError(f"a batch of {size} is not divisible by {pieces} microbatches: {offer}")
+        raise SettingError(f"a batch of {size} is not divisible by {pieces} microbatches: {offer}")
     if pieces in fitting:
         return
     if schedule == "1f1b":
-        raise ValueError(f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: {offer}")
-    raise ValueError(
+        raise SettingError(f"1f1b needs a microbatch for each of its {ranks} stages, not {pieces}: {offer}")
+    raise SettingError(
         f"interleaved goes round in turns of {ranks} ranks, and {pieces} microbatches are no multiple of that: {offer}"
     )
 
@@ -131,8 +137,8 @@ def _suits(microbatches: int, schedule: str, ranks: int) -> bool:
 
 
 def _require_traceable(args: argparse.Namespace) -> None:
-    if args.by == "trace" and args.tied:
-        raise ValueError("tracing cannot cut a matrix that two stages share: use --by hand, or no --tied")
-    if args.by == "trace" and args.schedule == "zero-bubble":
-        # torch's traced stages take the next stage to be on the next rank.
-        raise ValueError("traced stages cannot turn round at the last rank as zero-bubble's do: use --by hand")
+    if args.trace and args.tied:
+        raise SettingError("tracing cannot cut a matrix that two stages share: leave out --trace or --tied")
+    if args.trace and args.schedule == "zero-bubble":
+        # torch expects the stage after a traced one on the next rank.
+        raise SettingError("traced stages cannot turn round at the last rank as zero-bubble's do: leave out --trace")

@@ -1,4 +1,4 @@
-"""What the four steps of a DataParallel do, seen from outside: the same for torch's and for the stand-in."""
+"""Observes the four steps of a DataParallel, torch's or the stand-in."""
 
 import torch
 from torch import nn
@@ -9,9 +9,9 @@ STEPS = ("scatter", "replicate", "parallel_apply", "gather")
 
 
 def follow(wrapped: nn.DataParallel) -> dict[nn.Module, int]:
-    """A table that says, from each forward pass on, which replica a layer belongs to.
+    """A dict from each replica's layers to its number, filled anew by each forward pass.
 
-    Hooks of the model are called in every replica, with the replica's layer: look it up here.
+    Hooks of the model run in every replica and get that replica's layer, to look up here.
     """
     owner: dict[nn.Module, int] = {}
     replicate = wrapped.replicate
@@ -19,7 +19,7 @@ def follow(wrapped: nn.DataParallel) -> dict[nn.Module, int]:
     def noted(*arguments: object) -> list[nn.Module]:
         replicas = replicate(*arguments)
         owner.clear()
-        owner.update({layer: number for number, one in enumerate(replicas) for layer in one.modules()})
+        owner.update({layer: number for number, replica in enumerate(replicas) for layer in replica.modules()})
         return replicas
 
     wrapped.replicate = noted
@@ -27,7 +27,7 @@ def follow(wrapped: nn.DataParallel) -> dict[nn.Module, int]:
 
 
 def now(device: torch.device) -> float:
-    """Seconds on a clock, when all devices of this kind are done."""
+    """Seconds on a clock, read when all devices of this kind have finished."""
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     return process.now(*(torch.device("cuda", gpu) for gpu in range(gpus)))
 

@@ -12,14 +12,14 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# Its functions take the group that is there when it is imported as their default and so keep it
-# for ever; DistributedDataParallel imports it. Now there is none.
+# Imported before any group exists: its functions bind the group of that moment as their default
+# and would keep it alive. DistributedDataParallel imports it too.
 import torch.distributed.nn
 
 from distlab.process import ending
-from distlab.process.device import choose, place, seat, spread
+from distlab.process.device import choose, device_id, place, spread
 from distlab.process.environment import Placement, read_placement, read_seconds
-from distlab.process.meeting import gather_cards, open_store
+from distlab.process.meeting import JoinError, gather_cards, open_store
 from distlab.process.share import keep_freed_memory, use_own_cores
 from distlab.runs import make_folder, new_run_name, run_folder, runs_root, script_name
 
@@ -47,7 +47,7 @@ class Rank(Placement):
 
     @property
     def message_device(self) -> torch.device:
-        """Where a tensor must be for a message from one rank to another: gloo sends from the CPU alone."""
+        """Where a tensor must be to be sent to another rank: gloo sends from the CPU only."""
         return self.device if self.backend == "nccl" else torch.device("cpu")
 
     def print(self, *values: object) -> None:
@@ -83,11 +83,11 @@ def note(error: BaseException) -> None:
 
 
 def _end_group_before_python() -> None:
-    """Let the group go when the script's functions have returned, and with it gloo's threads.
+    """Free the group, and with it gloo's threads, once the script's functions have returned.
 
     Under load such a thread may still hold a tensor of the last message. If Python ends
     meanwhile, the thread aborts the whole rank (pytorch/pytorch#190489). The threads end with the
-    last who knows the group, often a DistributedDataParallel that only the collector frees.
+    last reference to the group, often a DistributedDataParallel that only the garbage collector frees.
     """
     # A forked rank ends by os._exit, which waits for no thread.
     if multiprocessing.parent_process() is None:
@@ -112,18 +112,18 @@ def alone() -> Iterator[Rank]:
     """One process with a device and no group.
 
     Raises:
-        RuntimeError: it was started as several ranks, each of which would train by itself.
+        JoinError: it was started as several ranks, each of which would train by itself.
     """
     at = read_placement()
     ending.watch(at.rank)
     if at.world_size > 1:
-        raise RuntimeError(
+        raise JoinError(
             f"{os.path.basename(script_name())} is written for one process but was started as {at.world_size} ranks: "
             "use --hosts node1:1, or a script that joins a group such as ddp"
         )
     use_own_cores()
     keep_freed_memory()
-    choice = choose([seat(at.local_rank)])
+    choice = choose([device_id(at.local_rank)])
     me = _as_rank(at, place(choice, at.local_rank), None, f"on {choice.device_type}")
     settle(me, str(run_folder() or runs_root() / new_run_name(script_name())))
     try:
@@ -139,12 +139,12 @@ def group() -> Iterator[Rank]:
     """Join all ranks of this job in a process group; leave it at the end.
 
     The group is left without a barrier when this rank fails, so that its error is not held back
-    by others that wait for it.
+    by ranks that wait for it.
 
     Raises:
-        RuntimeError: the rendezvous address is wrong, the port is taken, a rank is claimed twice.
-        TimeoutError: ranks are missing at the deadline (DISTLAB_JOIN_TIMEOUT).
-        ValueError: DISTLAB_DEVICE or DISTLAB_BACKEND asks for what is not there.
+        JoinError: the rendezvous address is wrong, the port is taken, a rank is claimed twice.
+        JoinTimeout: ranks are missing at the deadline (DISTLAB_JOIN_TIMEOUT).
+        SettingError: DISTLAB_DEVICE or DISTLAB_BACKEND asks for what is not there.
     """
     at = read_placement()
     ending.watch(at.rank)
@@ -152,8 +152,8 @@ def group() -> Iterator[Rank]:
     keep_freed_memory()
     store = open_store(at)
     folder = str(run_folder() or runs_root() / new_run_name(script_name()))
-    cards = gather_cards(store, at, {"seat": seat(at.local_rank), "folder": folder})
-    choice = choose([card["seat"] for card in cards])
+    cards = gather_cards(store, at, {"device": device_id(at.local_rank), "folder": folder})
+    choice = choose([card["device"] for card in cards])
     device = place(choice, at.local_rank)
     dist.init_process_group(
         choice.backend,
@@ -167,7 +167,7 @@ def group() -> Iterator[Rank]:
     settle(me, cards[0]["folder"])
     try:
         yield me
-        # Nobody tears the group down while another rank still needs it.
+        # No rank tears the group down while another still needs it.
         dist.barrier()
         ending.completed()
         _end_group_before_python()

@@ -8,12 +8,12 @@ from torch.optim import Optimizer
 
 from distlab import loop
 from distlab.checkpoint import require_fit
+from distlab.stages.gradients import EMBEDDING, HEAD
 from distlab.stages.pipeline import Pipeline
-from distlab.stages.shared import EMBEDDING, HEAD
 
 
 class Whole:
-    """A state as a checkpoint wants it."""
+    """A state with the method that a checkpoint calls."""
 
     def __init__(self, state: dict[str, Any]) -> None:
         self.state = state
@@ -23,17 +23,17 @@ class Whole:
         return self.state
 
 
-class Together(loop.Together):
-    """`loop.Together` for the ranks of a `Pipeline`.
+class Collectives(loop.Collectives):
+    """`loop.Collectives` for the ranks of a `Pipeline`.
 
     A file has the form that one process writes: the model's own names, the optimizer's state by the
-    place of a parameter in the whole model. So it loads into one process, or into other stages.
+    index of a parameter in the whole model. So it loads into one process, or into other stages.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
 
-    def whole(self, model: nn.Module, optimizer: Optimizer) -> tuple[Whole, Whole]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[Whole, Whole]:
         """Both states on rank 0, put together from the stages of the first pipeline; elsewhere empty."""
         groups = optimizer.state_dict()
         own = dict(zip(self.pipeline.own_parameters(), _entries(optimizer), strict=True))
@@ -41,10 +41,10 @@ class Together(loop.Together):
         weights = {name: value for part, _ in parts for name, value in part.items()}
         entries = {name: entry for _, part in parts for name, entry in part.items()}
         state = {place: entries[name] for place, name in enumerate(self.pipeline.names) if entries.get(name)}
-        one = dict(groups["param_groups"][0]) | {"params": list(range(len(self.pipeline.names)))}
-        return Whole(weights), Whole({"state": state, "param_groups": [one]})
+        group = dict(groups["param_groups"][0]) | {"params": list(range(len(self.pipeline.names)))}
+        return Whole(weights), Whole({"state": state, "param_groups": [group]})
 
-    def own(self, state: dict) -> dict:
+    def own_state(self, state: dict) -> dict:
         """This rank's part of a checkpoint.
 
         Raises:
@@ -57,11 +57,11 @@ class Together(loop.Together):
         places = {name: place for place, name in enumerate(self.pipeline.names)}
         saved, own = state["optimizer"], self.pipeline.own_parameters()
         if len(saved["param_groups"][0]["params"]) != len(places):
-            # Of a model with other parameters: the optimizer refuses it, as it does in one process.
+            # A model with other parameters: loading the optimizer refuses it, as in one process.
             return state | {"model": weights}
         entries = [saved["state"].get(places[_once(name, places)]) for name in own]
-        one = dict(saved["param_groups"][0]) | {"params": list(range(len(own)))}
-        optimizer = {"state": {i: entry for i, entry in enumerate(entries) if entry}, "param_groups": [one]}
+        group = dict(saved["param_groups"][0]) | {"params": list(range(len(own)))}
+        optimizer = {"state": {i: entry for i, entry in enumerate(entries) if entry}, "param_groups": [group]}
         return state | {"model": weights, "optimizer": optimizer}
 
     def _on_main(self, part: tuple) -> list[tuple]:
@@ -87,5 +87,5 @@ def _on_cpu(value: object) -> object:
     if isinstance(value, Tensor):
         return value.detach().cpu()
     if isinstance(value, dict):
-        return {name: _on_cpu(one) for name, one in value.items()}
+        return {name: _on_cpu(item) for name, item in value.items()}
     return value

@@ -14,13 +14,13 @@ from tqdm import tqdm
 
 from distlab import report
 from distlab.loop import resume
-from distlab.loop.evaluate import evaluate
+from distlab.loop.collectives import Collectives
 from distlab.loop.rate import WarmUp
 from distlab.loop.resume import Keep, Position
 from distlab.loop.samples import own_samples, rest_of_epoch, shares, total_samples
-from distlab.loop.step import Batch, NotFinite, Step, no_sync_unless, train_step, updates
+from distlab.loop.step import Batch, LossError, NotFinite, Step, no_sync_unless, train_step, updates
 from distlab.loop.tally import Clock, Tally, averages
-from distlab.loop.together import Together
+from distlab.loop.validation import evaluate
 from distlab.process import Rank
 
 SECONDS_BETWEEN_BARS = 2.0
@@ -35,7 +35,7 @@ def fit(
     args: argparse.Namespace,
     *,
     step: Step = train_step,
-    together: Together | None = None,
+    collectives: Collectives | None = None,
     keep: Keep | None = None,
 ) -> list[dict]:
     """Train, and report each epoch from every rank.
@@ -44,9 +44,7 @@ def fit(
     accuracy are sums over all ranks divided once, each sample counted once; images per second
     leave out the first update of an epoch.
 
-    Records of each rank: `setup` at the start; `epoch` with epoch, steps, lr, loss, accuracy,
-    val_loss, val_accuracy, val_images (over all ranks), images, seconds, images_per_second (this rank's own
-    training) and images_per_second_all; `end` with the sums over the epochs.
+    Each rank reports `setup`, an `epoch` for each, and `end`: see `distlab.records`.
 
     Args:
         optimizer: with the learning rate to reach after the warm-up; it starts from --lr.
@@ -54,18 +52,18 @@ def fit(
         val: this rank's part of the validation samples.
         args: from `options`.
         step: what to do with a batch, instead of `train_step`.
-        together: how ranks add up and share, instead of torch.distributed.
-        keep: by name, what else a checkpoint keeps and gives back, such as {"scaler": scaler}.
+        collectives: instead of those of torch.distributed.
+        keep: by name, what else a checkpoint saves and restores, such as {"scaler": scaler}.
 
     Returns:
         The records of the epochs.
 
     Raises:
-        FloatingPointError: the loss is no finite number; names rank, epoch and step.
+        LossError: the loss is no finite number; names rank, epoch and step.
         CheckpointError: a checkpoint to resume from is missing, damaged or does not fit.
-        OSError: a checkpoint or a record cannot be written.
+        CheckpointNotWritten, ReportNotWritten: a file cannot be written; says which.
     """
-    return _Fit(me, model, optimizer, train, val, args, step, together or Together(), keep or {}).run()
+    return _Fit(me, model, optimizer, train, val, args, step, collectives or Collectives(), keep or {}).run()
 
 
 class _Fit:
@@ -80,44 +78,44 @@ class _Fit:
         val: DataLoader,
         args: argparse.Namespace,
         step: Step,
-        together: Together,
+        collectives: Collectives,
         keep: Keep,
     ) -> None:
         self.me, self.model, self.optimizer, self.args = me, model, optimizer, args
-        self.train, self.val, self.step, self.together, self.keep = train, val, step, together, keep
+        self.train, self.val, self.step, self.collectives, self.keep = train, val, step, collectives, keep
         self.samples = total_samples(train)
         self.rate = WarmUp(optimizer, args.lr, args.warmup_epochs)
         self.checkpoint = resume.checkpoint_path(args)
         self.steps_now = 0
 
     def run(self) -> list[dict]:
-        # Dropout must not drop the same units for the samples of every rank.
+        # With one seed for all, dropout would drop the same units on every rank.
         torch.manual_seed(self.args.seed + self.me.rank)
-        at = resume.start(self.args, self.me, self.model, self.optimizer, self.train, self.together, self.keep)
+        at = resume.start(self.args, self.me, self.model, self.optimizer, self.train, self.collectives, self.keep)
         self._report_setup()
         if at.epoch >= self.args.epochs:
             self.me.print(f"nothing left to train: {at.epoch} epochs are done and --epochs is {self.args.epochs}")
         epochs = []
-        while at.epoch < self.args.epochs and not self._enough():
+        while at.epoch < self.args.epochs and not self._is_done():
             epochs.append(self._epoch(at))
         self._report_end(epochs, at)
         return epochs
 
-    def _enough(self) -> bool:
+    def _is_done(self) -> bool:
         return self.args.max_steps is not None and self.steps_now >= self.args.max_steps
 
     def _epoch(self, at: Position) -> dict:
-        """Train to the end of the epoch, or until there is enough; move `at` there."""
+        """Train to the end of the epoch or to --max-steps; move `at` there."""
         number, tally, clock = at.epoch + 1, Tally(self.me.device), Clock(self.me.device)
         rate = self._updates(at, tally, clock)
         seconds, per_second = clock.stop()
-        at.sums = tally.totals(self.together, at.sums)
+        at.sums = tally.totals(self.collectives, at.sums)
         loss, accuracy = averages(at.sums)
         if not math.isfinite(loss):
-            raise FloatingPointError(f"the loss of epoch {number} over all ranks is {loss}: lower --lr")
+            raise LossError(f"the loss of epoch {number} over all ranks is {loss}: lower --lr")
         if at.consumed >= self.samples:
             at.epoch, at.consumed, at.sums = number, 0, [0.0, 0.0, 0.0]
-        val_sums = evaluate(self.model, self.val, self.me.device, self.together)
+        val_sums = evaluate(self.model, self.val, self.me.device, self.collectives)
         val_loss, val_accuracy = averages(val_sums)
         record = {
             "epoch": number,
@@ -131,7 +129,7 @@ class _Fit:
             "images": clock.images,
             "seconds": seconds,
             "images_per_second": per_second,
-            # Ranks that share a batch, as the stages of a pipeline do, all count the same samples.
+            # The stages of a pipeline share a batch, so each of their ranks counts the same samples.
             "images_per_second_all": self._sum(per_second) * shares(self.train) / self.me.world_size,
         }
         report.log(self.me, "epoch", **record)
@@ -158,10 +156,10 @@ class _Fit:
                 at.steps += 1
                 self.steps_now += 1
                 bar.update(consumed)
-                if self._enough():
+                if self._is_done():
                     break
                 if self.checkpoint and every and at.steps % every == 0 and at.consumed < self.samples:
-                    self._save(replace(at, sums=tally.totals(self.together, at.sums)))
+                    self._save(replace(at, sums=tally.totals(self.collectives, at.sums)))
         return rate
 
     def _update(self, update: list[Batch], own_left: int, at: Position, tally: Tally) -> tuple[int, int]:
@@ -174,13 +172,12 @@ class _Fit:
                 with no_sync_unless(last, self.model):
                     loss, logits = self.step(self.model, self.optimizer, images, labels, len(labels) / size, last)
             except NotFinite as error:
-                raise FloatingPointError(
+                raise LossError(
                     f"rank {self.me.rank} on {self.me.host}: the loss is {error} in epoch {at.epoch + 1}, "
                     f"step {at.steps + 1}: lower --lr (it is {self.optimizer.param_groups[0]['lr']:g}) "
                     "or look at the data"
                 ) from None
-            # DistributedSampler's padding comes last, so what is left of a rank's own samples says
-            # how much of this batch is no repetition.
+            # DistributedSampler pads at the end: beyond a rank's own samples, the rest of a batch repeats others.
             real = min(len(labels), own_left - counted)
             tally.add(loss, logits, labels, real)
             counted += real
@@ -190,18 +187,18 @@ class _Fit:
         if at.consumed:
             return rest_of_epoch(self.train, at.epoch, at.consumed)
         if hasattr(self.train.sampler, "set_epoch"):
-            # Without it every epoch would come in the order of the first.
+            # Without it every epoch would have the order of the first.
             self.train.sampler.set_epoch(at.epoch)
         return self.train
 
-    def _on_device(self, one: Tensor) -> Tensor:
-        return one.to(self.me.device, non_blocking=True)
+    def _on_device(self, batch: Tensor) -> Tensor:
+        return batch.to(self.me.device, non_blocking=True)
 
     def _sum(self, value: float) -> float:
-        return self.together.totals(torch.tensor(value, dtype=torch.float64, device=self.me.device)).item()
+        return self.collectives.all_reduce(torch.tensor(value, dtype=torch.float64, device=self.me.device)).item()
 
     def _bar(self, at: Position) -> tqdm:
-        # tqdm reads TQDM_DISABLE when it is imported, which a warm rank has behind it.
+        # Read here, since tqdm reads it at import, which in a warm rank is before the run sets it.
         quiet = not self.me.is_main or os.environ.get("TQDM_DISABLE", "0") not in ("", "0")
         return tqdm(
             desc=f"epoch {at.epoch + 1}/{self.args.epochs}",
@@ -215,7 +212,7 @@ class _Fit:
         )
 
     def _save(self, at: Position) -> None:
-        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.together, self.keep)
+        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.collectives, self.keep)
 
     def _report_setup(self) -> None:
         me, args = self.me, self.args
@@ -229,7 +226,7 @@ class _Fit:
             backend=me.backend,
             threads=threads,
             model=args.model,
-            parameters=sum(one.numel() for one in self.model.parameters()),
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             batch_size=args.batch_size,
             accumulate=args.accumulate,
             samples_per_update=samples,
@@ -253,14 +250,14 @@ class _Fit:
         me.print(rate)
 
     def _report_end(self, epochs: list[dict], at: Position) -> None:
-        seconds = sum(one["seconds"] for one in epochs)
-        weighted = sum(one["seconds"] * one["images_per_second"] for one in epochs)
+        seconds = sum(epoch["seconds"] for epoch in epochs)
+        weighted = sum(epoch["seconds"] * epoch["images_per_second"] for epoch in epochs)
         report.log(
             self.me,
             "end",
             epochs=at.epoch,
             steps=at.steps,
-            images=sum(one["images"] for one in epochs),
+            images=sum(epoch["images"] for epoch in epochs),
             seconds=seconds,
             images_per_second=weighted / seconds if seconds else None,
             accuracy=epochs[-1]["val_accuracy"] if epochs else None,

@@ -17,7 +17,7 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong once, from rank 0, and ends on every rank."""
+    """Prints errors and help on rank 0 only, and exits on every rank."""
 
     def error(self, message: str) -> None:
         if read_placement().rank:
@@ -78,15 +78,15 @@ def text_options(description: str | None = None) -> argparse.ArgumentParser:
     """A parser with the options that `load_text` and `fit` understand."""
     parser = _training(description, lr=0.005)
     add = parser.add_argument
-    # Adam's steps are as long as the rate, however large the batch: more samples do not call for longer ones.
+    # The length of Adam's steps does not depend on the batch size, so the learning rate is not scaled with it.
     parser.set_defaults(samples="sequences", model="language", lr_scaling=False, batch_size=32)
-    add("--layers", type=whole(1), default=8, help="blocks of the network")
-    add("--width", type=whole(1), default=64, help="numbers that stand for one byte")
-    add("--heads", type=whole(1), default=4, help="heads of attention, which share the width")
-    add("--context", type=whole(1), default=32, help="bytes of a sequence")
-    add("--tied", action="store_true", help="one matrix for the embedding and the head")
+    add("--layers", type=whole(1), default=8, help="transformer blocks")
+    add("--embedding-dim", type=whole(1), default=64, help="embedding dimension of a byte")
+    add("--heads", type=whole(1), default=4, help="attention heads, which divide the embedding dimension")
+    add("--context", type=whole(1), default=32, help="context length in bytes")
+    add("--tied", action="store_true", help="tie the weights of embedding and head")
     add("--limit", type=whole(1), default=200_000, metavar="N", help="use at most this many bytes of text")
-    add("--say", type=whole(0), default=60, metavar="N", help="write so many bytes at the end")
+    add("--generate", type=whole(0), default=60, metavar="N", help="bytes to generate at the end")
     return parser
 
 
@@ -96,30 +96,36 @@ def _training(description: str | None, lr: float) -> argparse.ArgumentParser:
 
     add("--epochs", type=whole(1), default=1, help="passes over the training data")
     add("--batch-size", type=whole(1), default=64, help="samples of one rank in one forward pass")
-    add("--accumulate", type=whole(1), default=1, metavar="N", help="batches whose gradients are added up per update")
-    add("--max-steps", type=whole(1), metavar="N", help="stop after this many updates, in the middle of an epoch if so")
-    add("--seed", type=whole(0), default=0, help="for weights and the order of samples")
+    add("--accumulate", type=whole(1), default=1, metavar="N", help="gradient accumulation: batches per update")
+    add("--max-steps", type=whole(1), metavar="N", help="stop after this many updates, also within an epoch")
+    add("--seed", type=whole(0), default=0, help="of weights and the order of samples")
 
     add("--lr", type=real(above=0), default=lr, help="learning rate for the batch of one rank")
     add(
         "--lr-scaling",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="multiply --lr by how many such batches make one update",
+        help="linear scaling: multiply --lr by the number of batches in an update",
     )
-    add("--warmup-epochs", type=real(), default=0.25, metavar="E", help="rise from --lr to the scaled rate over these")
+    add(
+        "--warmup-epochs",
+        type=real(),
+        default=0.25,
+        metavar="E",
+        help="epochs of linear warm-up from --lr to the scaled rate",
+    )
 
-    add("--workers", type=whole(0), default=0, metavar="N", help="loading processes of one rank")
+    add("--workers", type=whole(0), default=0, metavar="N", help="data loading processes of one rank")
 
     add("--checkpoint", type=Path, metavar="FILE", help="where to save; by default in the run's folder")
     add("--no-checkpoint", dest="checkpoint", action="store_false", default=None, help="save nothing")
-    add("--checkpoint-every", type=whole(1), metavar="N", help="save after every N updates, besides each epoch's end")
+    add("--checkpoint-every", type=whole(1), metavar="N", help="save after every N updates, beside each epoch's end")
     add(
         "--resume",
         nargs="?",
         type=Path,
         const=True,
         metavar="FILE",
-        help="go on from FILE, else from --checkpoint, else from the newest checkpoint of all runs",
+        help="resume from FILE, else from --checkpoint, else from the newest checkpoint of all runs",
     )
     return parser

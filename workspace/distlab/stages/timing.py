@@ -13,19 +13,18 @@ from distlab.stages.pipeline import Pipeline
 FORWARD, BACKWARD, INPUT, WEIGHTS = "forward", "backward", "backward input", "backward weights"
 
 
-class Watch:
-    """Notes when this rank's stages work, step by step.
+class StageTimer:
+    """Times the forward and backward passes of this rank's stages.
 
-        with Watch(model) as watch:
-            watch.start()
+        with StageTimer(model) as timer:
+            timer.start()
             model.step(...)
-        watch.spans
+        timer.spans
 
-    What a rank waits for is no work, nor are messages and the loss. zero-bubble hands the first
-    stage's whole backward over as one for weights (torch 2.14), so its backward for inputs is there,
-    as a span of almost no length.
+    Waiting, messages and the loss are left out. In zero-bubble torch 2.14 does the first stage's whole
+    backward in the part for weights, so its span for inputs has almost no length.
 
-    On a GPU each piece is waited for, or it would be done long after its call.
+    On a GPU each pass is waited for, since it is still running when its call returns.
 
     Attributes:
         spans: {kind, stage, microbatch, start, end}, in milliseconds since `start`, in order.
@@ -38,7 +37,7 @@ class Watch:
         self.began = 0.0
 
     def start(self) -> None:
-        """A step begins, on all ranks together and by the clock of rank 0. All must call it."""
+        """Start the clock for a step, on all ranks at the time of rank 0. All must call it."""
         self.spans = []
         dist.barrier()
         began = torch.tensor(process.now(self.device), dtype=torch.float64, device=self.me.message_device)
@@ -49,7 +48,7 @@ class Watch:
         """Time since the step began."""
         return 1000 * (process.now(self.device) - self.began)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "StageTimer":
         for stage in self.stages:
             number = stage.stage_index
             stage.forward_one_chunk = self._timed(stage.forward_one_chunk, number, lambda _: FORWARD)
@@ -59,7 +58,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         for stage in self.stages:
-            # The methods of the class come to light again.
+            # What is left is the methods of the class.
             del stage.forward_one_chunk, stage.backward_one_chunk, stage.backward_weight_one_chunk
 
     def _timed(self, call: Callable, stage: int, kind: Callable[[dict], str]) -> Callable:

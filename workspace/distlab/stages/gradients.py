@@ -1,4 +1,4 @@
-"""What a rank's gradients need from other ranks: the other end of a tied model, other replicas, a common norm."""
+"""What a rank's gradients need from other ranks: the other end of tied weights, other replicas, a global norm."""
 
 from collections.abc import Mapping
 
@@ -8,16 +8,15 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from distlab.stages.plan import Plan
+from distlab.stages.planning import Plan
 
-EMBEDDING, HEAD = "tokens.weight", "head.weight"
+EMBEDDING, HEAD = "token_embedding.weight", "head.weight"
 
 
-class Shared:
-    """Brings a rank's gradients together with those that belong to them.
+class GradientSync:
+    """All-reduces gradients over replicas and over the ends of a tied model, and clips them by their global norm.
 
-    Replicas are averaged here and not by DistributedDataParallel: its hooks do not see a backward
-    that a schedule splits into inputs and weights.
+    Not DistributedDataParallel, whose hooks miss a backward that a schedule splits into inputs and weights.
 
     Args:
         mesh: with the dimensions "stage" and "replica".
@@ -31,35 +30,34 @@ class Shared:
         last = plan.last
         self.ends = _group_of_ends(mesh, last, plan.replica) if tied and last != 0 else None
         self.matrix = own.get(EMBEDDING, own.get(HEAD)) if self.ends and plan.position in (0, last) else None
-        # Of a matrix that two ranks hold, only the first counts for the norm.
-        self.counted = [one for one in self.own if one is not self.matrix or plan.is_first]
+        # Two ranks hold the tied matrix; the norm counts it on the first only.
+        self.counted = [weight for weight in self.own if weight is not self.matrix or plan.is_first]
 
-    def add_up(self) -> None:
+    def all_reduce(self) -> None:
         """Sum over the ends of a tied model, and mean over replicas. All ranks must call it."""
         if self.matrix is not None:
             dist.all_reduce(self.matrix.grad, group=self.ends)
         if self.replicas > 1:
-            gradients = [one.grad for one in self.own if one.grad is not None]
-            flat = torch.cat([one.reshape(-1) for one in gradients])
+            gradients = [weight.grad for weight in self.own if weight.grad is not None]
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
             dist.all_reduce(flat, group=self.mesh["replica"].get_group())
-            for one, mean in zip(
-                gradients, (flat / self.replicas).split([one.numel() for one in gradients]), strict=True
-            ):
-                one.copy_(mean.view_as(one))
+            means = (flat / self.replicas).split([gradient.numel() for gradient in gradients])
+            for gradient, mean in zip(gradients, means, strict=True):
+                gradient.copy_(mean.view_as(gradient))
 
     def norm(self) -> Tensor:
-        """The length of the whole model's gradient, the same on all ranks of a pipeline."""
-        squares = get_total_norm([one.grad for one in self.counted if one.grad is not None]) ** 2
+        """The norm of the whole model's gradient, the same on all ranks of a pipeline."""
+        squares = get_total_norm([weight.grad for weight in self.counted if weight.grad is not None]) ** 2
         dist.all_reduce(squares, group=self.mesh["stage"].get_group())
         return squares.sqrt()
 
-    def shorten(self, longest: float) -> None:
+    def clip_by_norm(self, max_norm: float) -> None:
         """Clip as `clip_grad_norm_` does for a model in one place."""
-        clip_grads_with_norm_(self.own, longest, self.norm())
+        clip_grads_with_norm_(self.own, max_norm, self.norm())
 
 
 def _group_of_ends(mesh: DeviceMesh, last: int, replica: int) -> dist.ProcessGroup:
     """The ranks with the first and the last stage of this rank's pipeline. Every rank makes all groups."""
     ranks = mesh.mesh if mesh.mesh_dim_names[0] == "stage" else mesh.mesh.T
-    groups = [dist.new_group([int(ranks[0, one]), int(ranks[last, one])]) for one in range(ranks.shape[1])]
+    groups = [dist.new_group([int(ranks[0, column]), int(ranks[last, column])]) for column in range(ranks.shape[1])]
     return groups[replica]

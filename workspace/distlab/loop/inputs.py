@@ -1,4 +1,4 @@
-"""The data that the options ask for."""
+"""Loads the data that the options name."""
 
 import argparse
 
@@ -10,7 +10,8 @@ def load(args: argparse.Namespace, me: Rank) -> data.Images:
     """Load the images that the options name, say what they are, and report it.
 
     Raises:
-        ValueError: there are more ranks than training samples, or what `data.load` raises.
+        SettingError: there are more ranks than training samples.
+        DataError and others: as `data.load` does.
     """
     images = data.load(args.data, root=args.data_root, limit=args.limit, me=me, on_damaged=args.on_damaged)
     data.require_samples(len(images.train), me.world_size)
@@ -35,10 +36,10 @@ def load_text(args: argparse.Namespace, me: Rank, readers: int = 1) -> data.Text
     """Load text in sequences, say how many, and report it.
 
     Args:
-        readers: ranks that read different parts of it. Each then has whole batches alone.
+        readers: ranks that read different parts of it. Each part is a multiple of the batch size.
 
     Raises:
-        ValueError: there is not enough text for one batch of each.
+        DataError: there is not enough text for one batch of each.
     """
     text = data.sequences(args.limit, args.context, multiple=readers * args.batch_size)
     me.print(f"Python's own sources: {len(text.train):,} sequences of {args.context} bytes")
