@@ -58,24 +58,6 @@ def samples(records: list[dict]) -> dict[int, int]:
     return dict(sorted(Counter(sample for record in _parted(records)[0] for sample in record["samples"]).items()))
 
 
-def explain(records: list[dict]) -> str:
-    """One sentence on the samples: how many count once, and which were seen twice and why."""
-    count, every = samples(records), Counter(sample for record in _of(records, "step") for sample in record["samples"])
-    once, repeated = sum(times == 1 for times in count.values()), sum(times > 1 for times in count.values())
-    said = [f"{once:,} samples count once"]
-    if repeated:
-        said.append(f"{repeated:,} count more than once, since the sampler repeats some to give all ranks as many")
-    again = sum(every[sample] > times for sample, times in count.items())
-    if again:
-        steps = lost(records)
-        where = f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
-        said.append(f"{again:,} were seen once more in {where}, whose work was thrown away")
-    missing = sum(sample not in count for sample in every)
-    if missing:
-        said.append(f"{missing:,} were seen only in work that was thrown away")
-    return "; ".join(said)
-
-
 def worlds(records: list[dict]) -> list[tuple[float, float, int]]:
     """(begin, end, world size) of each life: when its first step begins, and its last ends or is cut short."""
     found = []
