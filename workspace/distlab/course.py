@@ -1,5 +1,6 @@
 """The lessons of the course: what each is called, how long it takes, what it needs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -20,6 +21,8 @@ class Lesson:
     Attributes:
         shortest: the shortest course that it is in, in hours.
         needs: packages beyond torch.
+        builds: when what it needs is built on this machine, tells how far that is: `name` ("ready" at its end),
+            `text` and `remedy`. No other lesson waits for it.
         exercise: the exercise that ends it, as `check` takes it.
     """
 
@@ -29,6 +32,7 @@ class Lesson:
     shortest: int
     teaches: str
     needs: tuple[str, ...] = ()
+    builds: Callable[[], object] | None = None
     exercise: str | None = None
 
     @property

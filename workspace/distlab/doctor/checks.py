@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from distlab import course, horovod_wheel
+from distlab import course
 from distlab.doctor.diagnosis import Diagnosis
 from distlab.hosts import HostsError, find
 from distlab.hosts.gpus import list_gpus
@@ -209,10 +209,13 @@ def check_leftovers() -> Diagnosis:
     return Diagnosis("other runs", "fine", "none")
 
 
-def check_horovod() -> Diagnosis:
-    """Horovod, which is built here, maybe at this very moment; only one lesson waits for it."""
-    there = horovod_wheel.current()
-    return Diagnosis("Horovod", "fine" if there.name == "ready" else "note", there.text, there.remedy)
+def check_builds() -> list[Diagnosis]:
+    """What is built here for one lesson alone, maybe at this very moment."""
+    there = {lesson.title: lesson.builds() for lesson in course.lessons() if lesson.builds}
+    return [
+        Diagnosis(title, "fine" if built.name == "ready" else "note", built.text, built.remedy)
+        for title, built in there.items()
+    ]
 
 
 def check_lessons() -> Diagnosis:
@@ -221,8 +224,9 @@ def check_lessons() -> Diagnosis:
     lacking = [
         f"{lesson.title} needs {need}"
         for lesson in here
+        if not lesson.builds
         for need in lesson.needs
-        if need != "horovod" and importlib.util.find_spec(need) is None
+        if importlib.util.find_spec(need) is None
     ]
     if not here:
         return Diagnosis("lessons", "wrong", "no notebook found", "is this a whole copy of the workshop?")
@@ -243,7 +247,7 @@ def check_meeting() -> Diagnosis:
     return Diagnosis("ranks", "fine", text)
 
 
-CHECKS: tuple[Callable[[], Diagnosis], ...] = (
+CHECKS: tuple[Callable[[], Diagnosis | list[Diagnosis]], ...] = (
     check_python,
     check_pair,
     check_imports,
@@ -256,7 +260,7 @@ CHECKS: tuple[Callable[[], Diagnosis], ...] = (
     check_network,
     check_data,
     check_leftovers,
-    check_horovod,
+    check_builds,
     check_lessons,
 )
 
@@ -270,7 +274,8 @@ def examine(meet: bool = True) -> list[Diagnosis]:
     for check in (*CHECKS, check_meeting) if meet else CHECKS:
         name = check.__name__.removeprefix("check_").replace("_", " ")
         try:
-            diagnoses.append(check())
+            found = check()
+            diagnoses += found if isinstance(found, list) else [found]
         except Exception as error:
             diagnoses.append(Diagnosis(name, "wrong", f"the check failed: {type(error).__name__}: {error}"))
     return diagnoses

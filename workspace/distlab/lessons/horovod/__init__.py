@@ -1,5 +1,6 @@
 """The same training with another library."""
 
+from distlab import horovod_wheel
 from distlab.course import Lesson
 
 LESSON = Lesson(
@@ -10,4 +11,5 @@ LESSON = Lesson(
     teaches="the same training with another library",
     exercise="horovod_ddp",
     needs=("horovod",),
+    builds=horovod_wheel.current,
 )

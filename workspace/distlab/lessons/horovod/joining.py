@@ -82,7 +82,7 @@ def join() -> Iterator[Rank]:
         "folder": str(run_folder() or runs_root() / new_run_name(script_name())),
     }
     cards = hvd.allgather_object(card, name="cards")
-    choice = choose_device([one["device"] for one in cards], bool(hvd.nccl_built()))
+    choice = choose_device([card["device"] for card in cards], bool(hvd.nccl_built()))
     backend = "mpi" if choice.backend == "gloo" and hvd.mpi_enabled() else choice.backend
     reason = choice.reason.replace("over gloo", f"over {backend}")
     device = place(choice, at.local_rank)

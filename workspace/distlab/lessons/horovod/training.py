@@ -77,7 +77,7 @@ def step(me: Rank, args: argparse.Namespace) -> loop.MixedStep:
     return loop.MixedStep(me, dtype, torch.contiguous_format, scaler, args.clip)
 
 
-class Together(loop.Collectives):
+class Collectives(loop.Collectives):
     """Ranks together by Horovod. All ranks must call the same method at the same point."""
 
     def all_reduce(self, sums: Tensor) -> Tensor:

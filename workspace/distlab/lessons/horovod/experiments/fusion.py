@@ -29,9 +29,9 @@ def measure(me: Rank, args: argparse.Namespace) -> None:
 
     def step() -> float:
         begin = time.perf_counter()
-        named = [hvd.allreduce_async_(one, name=str(number)) for number, one in enumerate(gradients)]
-        for one in named:
-            hvd.synchronize(one)
+        handles = [hvd.allreduce_async_(gradient, name=str(number)) for number, gradient in enumerate(gradients)]
+        for handle in handles:
+            hvd.synchronize(handle)
         return 1000 * (time.perf_counter() - begin)
 
     # Connections are made, and tensors become known, in the first steps.
@@ -46,8 +46,8 @@ def measure(me: Rank, args: argparse.Namespace) -> None:
     if me.rank != 0:
         return
     seen = trace.steps(trace.trips(trace.read(timeline)))
-    reduces = [len(trace.groups(one)) for one in seen]
-    sizes = {"tensors": len(gradients), "bytes": sum(one.nbytes for one in gradients)}
+    reduces = [len(trace.groups(step)) for step in seen]
+    sizes = {"tensors": len(gradients), "bytes": sum(gradient.nbytes for gradient in gradients)}
     setting = {"threshold_bytes": args.threshold, "cycle_ms": args.cycle_ms, **sizes}
     each = {"milliseconds_each": milliseconds, "reduces_each": reduces}
     report.log(me, "fusion", **setting, milliseconds=median(milliseconds), reduces=median(reduces), **each)
