@@ -17,10 +17,10 @@ PREFLIGHT ?=
 export WORKSHOP_VERSION ?= $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo horovod up urls down preflight python test test-quick doctor lint format record pins bench clean
+.PHONY: help lab demo horovod up urls down preflight python test test-quick doctor lint format record record-mistakes pins bench clean
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 lab: $(VENV)/.seen ## set up, train on two hosts once, open JupyterLab
 	@$(BIN)/python -m distlab.horovod_wheel --beside || true
@@ -64,6 +64,9 @@ format: $(VENV)/.installed ## mend style
 
 record: $(VENV)/.data ## run the lessons and store what they print (LESSONS=path ...)
 	@$(BIN)/python tests/notebooks/record.py $(LESSONS)
+
+record-mistakes: $(VENV)/.installed ## run planted mistakes whose recording is out of date (EXERCISES=all: every one)
+	@$(BIN)/python tests/lessons/record_mistakes.py $(EXERCISES)
 
 bench: $(VENV)/.data ## run every benchmark; each prints ratios of one run
 	@for file in bench/[a-z]*.py; do $(BIN)/distlab bench $$(basename $$file .py) || exit 1; done

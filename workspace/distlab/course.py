@@ -24,6 +24,7 @@ class Lesson:
         builds: when what it needs is built on this machine, tells how far that is: `name` ("ready" at its end),
             `text` and `remedy`. No other lesson waits for it.
         exercise: the exercise that ends it, as `check` takes it.
+        exercise_hosts, exercise_launcher: where and how a check runs it.
     """
 
     file: str
@@ -34,6 +35,8 @@ class Lesson:
     needs: tuple[str, ...] = ()
     builds: Callable[[], object] | None = None
     exercise: str | None = None
+    exercise_hosts: str = "node1:2,node2:2"
+    exercise_launcher: str = "torchrun"
 
     @property
     def path(self) -> Path:

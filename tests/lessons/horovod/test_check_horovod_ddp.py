@@ -7,24 +7,15 @@ import exercise
 import needs
 import pytest
 from distlab.checks import CheckResult, check
-from distlab.checks.engine import Job
+from distlab.checks.engine import Observed
 from distlab.launch import ScriptError
-from exercise import assert_named, assert_says, broken_when, line_of, states
+from distlab.lessons.horovod.check.mistakes import PARAMETERS, REDUCE, STEP, WRAP
+from exercise import assert_says, broken_when, line_of, states
 
 pytestmark = pytest.mark.timeout(120)
 
 edited = functools.partial(exercise.edited, "horovod_ddp")
 REQUIREMENTS = ["runs", "joins", "device", "sampler", "rate", "wraps", "starts", "trains", "epochs", "loss", "saves"]
-
-INIT = "    hvd.init()\n    rank, local_rank = hvd.rank(), hvd.local_rank()\n"
-SAMPLER = "DistributedSampler(dataset, hvd.size(), rank)"
-SCALE = "    if scale_lr:\n        lr = lr * hvd.size()\n"
-WRAP = "    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())\n"
-PARAMETERS = "    hvd.broadcast_parameters(model.state_dict(), root_rank=0)\n"
-STATE = "    hvd.broadcast_optimizer_state(optimizer, root_rank=0)\n"
-REDUCE = 'hvd.allreduce(sums, op=hvd.Sum, name="sums").tolist()'
-SAVE = "    if rank == 0:\n        torch.save(model.state_dict(), checkpoint)\n"
-STEP = "            optimizer.step()\n"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,103 +50,17 @@ def test_starter_is_told_where_to_start(capsys):
     )
 
 
-MISTAKES = {
-    "not initialized": ([(INIT, INIT.replace("    hvd.init()\n", ""))], "runs", "let it find the other ranks first"),
-    "device from rank": (
-        [('torch.device("cuda", local_rank)', 'torch.device("cuda", rank)')],
-        "device",
-        "rank 2, whose local rank is 0, chose cuda:2, but cuda:0 is its own: *choose by local_rank, not by rank",
-    ),
-    "device by global rank in train": (
-        [("device = device_for(rank, local_rank)", "device = device_for(rank, rank)")],
-        "device",
-        "train asked rank 2 for the device of local rank 2, but its local rank is 0",
-    ),
-    "no sharding": (
-        [(SAMPLER, "DistributedSampler(dataset, 1, 0)")],
-        "sampler",
-        "rank 0 and rank 1 both saw all 64 samples in epoch 0",
-    ),
-    "sampler by local rank": (
-        [(SAMPLER, "DistributedSampler(dataset, hvd.size(), local_rank)")],
-        "sampler",
-        "saw the same 16 samples in epoch 0: DistributedSampler needs hvd.size() and the global rank",
-    ),
-    "set_epoch missing": (
-        [("        sampler.set_epoch(epoch)\n", "")],
-        "epochs",
-        "sampler.set_epoch(epoch) is missing",
-    ),
-    "rate not scaled": (
-        [(SCALE, "")],
-        "rate",
-        "with scale_lr rank 0 trained with a learning rate of 0.02, but 4 ranks times 0.02 is 0.08",
-    ),
-    "rate always scaled": (
-        [(SCALE, "    lr = lr * hvd.size()\n")],
-        "rate",
-        "without scale_lr rank 0 trained with a learning rate of 0.08, but 0.02 was given",
-    ),
-    "not wrapped": (
-        [(WRAP, "")],
-        "wraps",
-        "at the first step the gradients of rank 0 and rank 1 differ by up to *: the optimizer is not wrapped",
-    ),
-    "parameters not broadcast": (
-        [(PARAMETERS, "")],
-        "starts",
-        "rank 1 began with other weights than rank 0 brought: nobody called hvd.broadcast_parameters",
-    ),
-    "optimizer state not broadcast": (
-        [(STATE, "")],
-        "starts",
-        "rank 1 began without the optimizer state of rank 0: nobody called hvd.broadcast_optimizer_state",
-    ),
-    "wrapped last": (
-        [(WRAP, ""), (STATE, STATE + WRAP)],
-        "starts",
-        "the optimizer of rank 0 no longer had the state that rank 0 was given: *wrap first, then load, then broadcast",
-    ),
-    "step called twice": (
-        [(STEP, STEP * 2)],
-        "trains",
-        "rank 0 made 18 steps for 9 batches: call optimizer.step() once",
-    ),
-    "gradients pile up": ([("            optimizer.zero_grad()\n", "")], "trains", "those of one process"),
-    "metrics not averaged": (
-        [(REDUCE, "sums.tolist()")],
-        "loss",
-        "the mean over its own samples, but over all ranks the mean is *: add up loss and count with hvd.allreduce",
-    ),
-    "every rank saves": (
-        [(SAVE, SAVE.replace("    if rank == 0:\n    ", ""))],
-        "saves",
-        "every rank wrote the checkpoint, 4 at the same time: save only if rank == 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_planted_mistake_is_named_first(mistake, tmp_path):
-    edits, requirement, phrase = MISTAKES[mistake]
-    result = check("horovod_ddp", file=edited(tmp_path, *edits))
-    if requirement == "runs":
-        assert result.broken[0].name == "runs"
-        return assert_says(result.mistakes[0], phrase)
-    return assert_named(result, requirement, phrase, may_be_open={"epochs", "trains"})
-
-
 def each_trained(change) -> object:
-    def alter(job: Job) -> None:
+    def alter(observed: Observed) -> None:
         for rank in range(4):
-            change(rank, job.result.last("trained")[rank])
+            change(rank, observed.result.last("trained")[rank])
 
     return alter
 
 
 def compared(**more) -> object:
-    def alter(job: Job) -> None:
-        job.result.last("compared")[0].update(more)
+    def alter(observed: Observed) -> None:
+        observed.result.last("compared")[0].update(more)
 
     return alter
 
@@ -169,7 +74,7 @@ ALTERED = {
     "sums in place of averages": (compared(to_twin=0.3), "trains", "averages, it does not add up"),
     "diverged": (compared(to_twin=None), "trains", "without limit"),
     "first of each host saves": (
-        lambda job: job.result.last("trained")[2].update(saves=1),
+        lambda observed: observed.result.last("trained")[2].update(saves=1),
         "saves",
         "every host has a local rank 0",
     ),

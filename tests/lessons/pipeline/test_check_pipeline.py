@@ -7,27 +7,19 @@ import time
 import exercise
 import pytest
 from distlab.checks import CheckResult, check
-from distlab.checks.engine import Job
+from distlab.checks.engine import Observed
 from distlab.launch import run
+from distlab.lessons.pipeline.check.mistakes import BROADCAST, IMPORT, PART, SCHEDULE, STAGE, STEP, TARGETS, schedule
 from distlab.lessons.pipeline.check.staging import best_cost, split_fault
 from distlab.runs import WORKSPACE
-from exercise import assert_named, assert_says, broken_when, line_of, one_line, states
+from exercise import assert_says, broken_when, line_of, one_line, states
 from running import TWO_BY_TWO
 
 edited = functools.partial(exercise.edited, "pipeline")
 FOLDERS = ("exercises", "solutions")
 REQUIREMENTS = ["runs", "split", "layers", "stages", "schedule", "optimizer", "step", "trains", "loss"]
 
-BEST = "    best = min(itertools.combinations(range(1, len(costs)), stages - 1), key=slowest)\n"
-ANSWER = "    return [end - first for first, end in ends(best)]\n"
-PART = "model[first : first + layers[me.rank]]"
-STAGE = "PipelineStage(part, me.rank, me.world_size, me.message_device)"
-SCHEDULE = "Schedule1F1B(stage, n_microbatches=16, loss_fn=cross_entropy)"
-IMPORT = "from torch.distributed.pipelining import PipelineStage, Schedule1F1B\n"
 GIVES = "        pixels = [x / 255] if stage.is_first else []\n"
-TARGETS = '        targets = {"target": y, "losses": losses} if stage.is_last else {}\n'
-STEP = "        schedule.step(*pixels, **targets)\n"
-BROADCAST = "        dist.broadcast(mean, src=me.world_size - 1)\n"
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +44,6 @@ def test_starter_is_told_where_to_start(capsys):
         "With costs [1, 1, 1, 1, 1, 1, 1, 1] and 4 stages split gave [8, 0, 0, 0]: "
         "stages 1, 2 and 3 would have no layer, and each needs one or more. Start with TODO 1."
     )
-
-
-def schedule(name: str, microbatches: int) -> list[tuple[str, str]]:
-    """Another schedule in place of 1F1B."""
-    return [
-        (IMPORT, IMPORT.replace("Schedule1F1B", name)),
-        (SCHEDULE, f"{name}(stage, n_microbatches={microbatches}, loss_fn=cross_entropy)"),
-    ]
 
 
 def test_file_runs_as_a_script_and_trains_as_the_starter_does():
@@ -99,247 +83,77 @@ def line_between(folder: str, start: str, end: str) -> str:
     return text[text.index(start) : text.index(end)]
 
 
-MISTAKES = {
-    "batch not divisible": (
-        [("n_microbatches=16", "n_microbatches=12")],
-        "schedule",
-        "a batch of 32 is not divisible by 12 microbatches: some would have 3 samples and some 2, "
-        "but stages make room for one size. It can be 1, 2, 4, 8, 16 or 32",
-    ),
-    "targets to the first stage": (
-        [(TARGETS, '        targets = {"target": y, "losses": losses} if stage.is_first else {}\n')],
-        "step",
-        "rank 0, which has stage 0 of 4, gives targets to step: the loss is on the last stage, which rank 3 has",
-    ),
-    "loss function on the last stage only": (
-        [("loss_fn=cross_entropy)", "loss_fn=cross_entropy if stage.is_last else None)")],
-        "schedule",
-        "the schedule of ranks 0, 1 and 2 has no loss_fn, so it does forwards only: give it on every rank",
-    ),
-    "loss of the wrong rank": (
-        [(BROADCAST, "        dist.broadcast(mean, src=0)\n")],
-        "loss",
-        "rank 3 returned a loss of 0.000 for batch 0, but the mean is *: "
-        "it is the mean over all microbatches, which only rank 3 knows, with the last stage",
-    ),
-    "stage on the first GPU": (
-        [(STAGE, STAGE.replace("me.message_device", 'torch.device("cuda:0")'))],
-        "stages",
-        "rank 0 puts stage 0 on cuda:0, while its messages come from cpu: take the device from me.message_device",
-    ),
-    "stage on the CPU": (
-        [(STAGE, STAGE.replace("me.message_device", 'torch.device("cpu")'))],
-        "stages",
-        "rank 0 puts stage 0 on cpu, even where its device is not cpu: take the device from me.message_device",
-    ),
-    "layers left on the CPU": (
-        [(f"{PART}.to(me.message_device)", PART)],
-        "stages",
-        "rank 0 makes stage 0 for its own device, but leaves the layers on cpu: move them to me.message_device",
-    ),
-    "stage counted within the host": (
-        [
-            (STAGE, STAGE.replace("me.rank", "me.local_rank")),
-            (TARGETS, TARGETS.replace("stage.is_last", "me.rank == me.world_size - 1")),
-        ],
-        "stages",
-        "ranks 0 and 2 both made stage 0, and nobody made stages 2 and 3: the index of a stage is its place",
-    ),
-    "stages backwards": (
-        [(STAGE, STAGE.replace("me.rank", "me.world_size - 1 - me.rank"))],
-        "stages",
-        "rank 0 made stage 3, but Schedule1F1B looks for it on rank 3",
-    ),
-    "equally many layers": (
-        [
-            (BEST, "    each = len(costs) // stages\n"),
-            (ANSWER, "    return [each] * (stages - 1) + [len(costs) - each * (stages - 1)]\n"),
-        ],
-        "split",
-        "with costs [2, 2, 2, 9, 2, 2, 2, 2] and 4 stages split gave [2, 2, 2, 2]: "
-        "its slowest stage, stage 1, costs 11, but 9 is possible",
-    ),
-    "last layer lost": (
-        [("(0, *cuts, len(costs))", "(0, *cuts, len(costs) - (len(costs) > 6))")],
-        "split",
-        "with costs [1, 1, 1, 1, 1, 1, 1, 1] and 4 stages split gave [*]: "
-        "that is 7 layers, but there are 8, so 1 layer would be lost",
-    ),
-    "split not asked": (
-        [("layers = split(costs, me.world_size)", "layers = [len(costs) // me.world_size] * me.world_size")],
-        "layers",
-        "the 4 stages cost [1392, 1296, 432, 348]: its slowest stage, stage 0, costs 1392, but 1152 is possible",
-    ),
-    "a layer taken twice": (
-        [(PART, "model[max(0, first - 1) : first + layers[me.rank]]")],
-        "layers",
-        "layer 0 is on ranks 0 and 1, and would be taken more than once",
-    ),
-    "a layer lost": (
-        [(PART, "model[first + (me.rank == 2) : first + layers[me.rank]]")],
-        "layers",
-        "layer 3 of 12 is on no rank: the layers of a stage begin where those of the stage before end",
-    ),
-    "the whole model in each stage": (
-        [(PART, "model")],
-        "layers",
-        "every rank has all 12 layers in its stage: keep those of one stage",
-    ),
-    "batch edited in place": (
-        [("[x / 255]", "[x.div_(255)]")],
-        "step",
-        "rank 0 changed x of batch 0 in place: its largest value was 255 and is *",
-    ),
-    "pixels as they are": (
-        [("[x / 255]", "[x]")],
-        "step",
-        "rank 0 gives pixels up to 255 to step: the model takes them from 0 to 1, x / 255",
-    ),
-    "a middle stage is given the input": (
-        [("if stage.is_first else []", "if not stage.is_last else []")],
-        "step",
-        "rank 1, which has stage 1 of 4, gives an input to step: it takes what stage 0 sends",
-    ),
-    "gradients not divided": (
-        [("loss_fn=cross_entropy)", "loss_fn=cross_entropy, scale_grads=False)")],
-        "trains",
-        "the first update of rank 0 is 16 times as long as that of one process: "
-        "gradients of 16 microbatches were added up",
-    ),
-    "loss summed over samples": (
-        [("loss_fn=cross_entropy)", 'loss_fn=lambda out, y: cross_entropy(out, y, reduction="sum"))')],
-        "trains",
-        "the first update of rank 0 is 2 times as long as that of one process: "
-        "the loss of a microbatch is the sum over its 2 samples, not their mean",
-    ),
-    "optimizer over the whole model": (
-        [("SGD(part.parameters()", "SGD(model.parameters()")],
-        "optimizer",
-        "the optimizer of rank 0 holds 24 parameters, but only 2 of them are in its stage: "
-        "the other 22 have no gradient here",
-    ),
-    "gradients pile up": (
-        [("        optimizer.zero_grad()\n", "")],
-        "trains",
-        "the weights of rank 0 are those of a process that adds each step's gradients to those before: "
-        "optimizer.zero_grad() is missing",
-    ),
-    "never updated": (
-        [("        optimizer.step()\n", "")],
-        "trains",
-        "the weights of rank 0 never changed: optimizer.step() follows schedule.step",
-    ),
-    "too few microbatches": (
-        [("n_microbatches=16", "n_microbatches=8")],
-        "schedule",
-        "Schedule1F1B with 8 microbatches leaves ranks idle for 27% of a step, and at most 20% is asked for",
-    ),
-    "all activations kept": (
-        schedule("ScheduleGPipe", 16),
-        "schedule",
-        "ScheduleGPipe with 16 microbatches lets rank 0 keep activations of 32 samples at once, "
-        "16 microbatches of 2, and at most 8 is asked for",
-    ),
-    "ranks with different numbers of microbatches": (
-        [("n_microbatches=16", "n_microbatches=16 * (1 + me.rank % 2)")],
-        "schedule",
-        "rank 0 cuts the batch into 16 microbatches, but rank 1 cuts the batch into 32 microbatches",
-    ),
-    "loss not handed on": (
-        [(BROADCAST, "")],
-        "loss",
-        "rank 0 returned a loss of 0.000 for batch 0, but the mean is *: the loss is on the last stage, "
-        "so rank 3 has to hand it to the others, with dist.broadcast",
-    ),
-    "losses added up": (
-        [("torch.stack(losses).detach().mean()", "torch.stack(losses).detach().sum()")],
-        "loss",
-        "rank 3 returned a loss of * for batch 0, but the mean is *: that is the sum over 16 microbatches",
-    ),
-}
+def of(observed: Observed, event: str, rank: int) -> dict:
+    return observed.result.last(event)[rank]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_planted_mistake_is_named_first(mistake, tmp_path):
-    edits, requirement, phrase = MISTAKES[mistake]
-    may_be_open = set(REQUIREMENTS[REQUIREMENTS.index(requirement) + 1 :])
-    if requirement == "step":
-        # Nobody takes a step that would never end.
-        may_be_open |= {"schedule", "optimizer"}
-    assert_named(check("pipeline", file=edited(tmp_path, *edits)), requirement, phrase, may_be_open)
-
-
-def of(job: Job, event: str, rank: int) -> dict:
-    return job.result.last(event)[rank]
-
-
-def targets_to_every_stage(job: Job) -> None:
+def targets_to_every_stage(observed: Observed) -> None:
     for rank in range(4):
-        of(job, "step", rank)["targets"] = True
+        of(observed, "step", rank)["targets"] = True
 
 
-def no_targets(job: Job) -> None:
-    of(job, "step", 3)["targets"] = False
+def no_targets(observed: Observed) -> None:
+    of(observed, "step", 3)["targets"] = False
 
 
-def input_from_the_last_rank(job: Job) -> None:
-    of(job, "step", 0)["inputs"], of(job, "step", 3)["inputs"] = False, True
+def input_from_the_last_rank(observed: Observed) -> None:
+    of(observed, "step", 0)["inputs"], of(observed, "step", 3)["inputs"] = False, True
 
 
-def no_loss_function(job: Job) -> None:
+def no_loss_function(observed: Observed) -> None:
     for rank in range(3):
-        of(job, "step", rank)["loss"] = False
+        of(observed, "step", rank)["loss"] = False
 
 
-def other_number_of_stages(job: Job) -> None:
-    of(job, "step", 1)["stages"][0]["count"] = 8
+def other_number_of_stages(observed: Observed) -> None:
+    of(observed, "step", 1)["stages"][0]["count"] = 8
 
 
-def layers_out_of_order(job: Job) -> None:
-    first, second = (of(job, "step", rank)["stages"][0] for rank in (1, 2))
+def layers_out_of_order(observed: Observed) -> None:
+    first, second = (of(observed, "step", rank)["stages"][0] for rank in (1, 2))
     first["layers"], second["layers"] = second["layers"], first["layers"]
 
 
-def another_schedule_on_one_rank(job: Job) -> None:
-    of(job, "step", 2)["schedule"] = "ScheduleGPipe"
+def another_schedule_on_one_rank(observed: Observed) -> None:
+    of(observed, "step", 2)["schedule"] = "ScheduleGPipe"
 
 
 def first_update(times: float):
-    def alter(job: Job) -> None:
+    def alter(observed: Observed) -> None:
         for rank in range(4):
-            of(job, "trained", rank).update(times=times, straight=True, off=[0.1] * 4)
+            of(observed, "trained", rank).update(times=times, straight=True, off=[0.1] * 4)
 
     alter.__name__ = f"first_update_{times:g}_times"
     return alter
 
 
-def diverged(job: Job) -> None:
-    of(job, "trained", 2).update(times=None, straight=False, moved=None, piled=None, off=[None] * 4)
+def diverged(observed: Observed) -> None:
+    of(observed, "trained", 2).update(times=None, straight=False, moved=None, piled=None, off=[None] * 4)
 
 
-def wrong_from_the_third_step(job: Job) -> None:
-    of(job, "trained", 1).update(off=[0.0, 0.0, 0.02, 0.03], piled=0.5)
+def wrong_from_the_third_step(observed: Observed) -> None:
+    of(observed, "trained", 1).update(off=[0.0, 0.0, 0.02, 0.03], piled=0.5)
 
 
-def one_step_less(job: Job) -> None:
+def one_step_less(observed: Observed) -> None:
     for rank in range(4):
-        of(job, "trained", rank)["steps"] = 3
+        of(observed, "trained", rank)["steps"] = 3
 
 
-def part_of_a_stage_updated(job: Job) -> None:
-    of(job, "trained", 3)["optimizer"].update(holds=2, own=2)
+def part_of_a_stage_updated(observed: Observed) -> None:
+    of(observed, "trained", 3)["optimizer"].update(holds=2, own=2)
 
 
-def targets_edited(job: Job) -> None:
-    of(job, "trained", 3)["changed"] = [{"batch": 1, "what": "y", "before": 4.0, "now": 1.0}]
+def targets_edited(observed: Observed) -> None:
+    of(observed, "trained", 3)["changed"] = [{"batch": 1, "what": "y", "before": 4.0, "now": 1.0}]
 
 
-def nothing_returned(job: Job) -> None:
-    of(job, "trained", 3).update(returned=None, returned_type="NoneType")
+def nothing_returned(observed: Observed) -> None:
+    of(observed, "trained", 3).update(returned=None, returned_type="NoneType")
 
 
-def last_loss_alone(job: Job) -> None:
-    of(job, "trained", 3)["returned"] = of(job, "trained", 3)["returned"][-1:]
+def last_loss_alone(observed: Observed) -> None:
+    of(observed, "trained", 3)["returned"] = of(observed, "trained", 3)["returned"][-1:]
 
 
 ALTERED = {
@@ -470,64 +284,6 @@ RIGHT = {
 def test_other_right_ways_hold(way, tmp_path):
     result = check("pipeline", file=edited(tmp_path, *RIGHT[way]))
     assert result.ok, result.mistakes
-
-
-BROKEN_OFF = {
-    "only the first rank takes a step": (
-        [(STEP, "        if stage.is_first:\n            schedule.step(*pixels)\n")],
-        "rank 3 on node2: RuntimeError: stack expects a non-empty TensorList; in a pipeline only the last stage has "
-        "losses; rank 0 waited in schedule.step, which ranks 1, 2 and 3 never called: every rank calls it in every",
-        "torch.stack(losses)",
-    ),
-    "losses of the first stage": (
-        [
-            (
-                "torch.stack(losses).detach().mean() if stage.is_last",
-                "torch.stack(losses).detach().mean() if me.rank < 1",
-            )
-        ],
-        "rank 0 on node1: RuntimeError: stack expects a non-empty TensorList; in a pipeline only the last stage",
-        "torch.stack(losses)",
-    ),
-    "a GPU that is not there": (
-        [(f"{PART}.to(me.message_device)", f'{PART}.to("cuda")')],
-        "every rank: RuntimeError: Found no NVIDIA driver*; this check runs on CPUs; the rank knows its device",
-        'to("cuda")',
-    ),
-    "fewer microbatches than stages": (
-        [("n_microbatches=16", "n_microbatches=2")],
-        "every rank: ValueError: Number of microbatches (2) must be greater than or equal to the number of stages (4)",
-        "Schedule1F1B(stage",
-    ),
-    "a stage edits what it was sent": (
-        [(STEP, f"        part.register_forward_pre_hook(lambda _, sent: (sent[0].mul_(1),))\n{STEP}")],
-        "RuntimeError: a leaf Variable that requires grad is being used in an in-place operation; "
-        "what a stage is sent is not its own to change",
-        "sent[0].mul_(1)",
-    ),
-    "no stage yet": (
-        [(f"\n    stage = {STAGE}\n", ""), (f"    schedule = {SCHEDULE}\n", "    raise NotImplementedError\n")],
-        "raise NotImplementedError is still to be replaced by your code; no rank has called schedule.step yet, "
-        "and no stage can train without it: go on with TODO 3, PipelineStage",
-        "raise NotImplementedError",
-    ),
-    "function renamed": (
-        [("def train(", "def learn("), ("losses = train(", "losses = learn(")],
-        "mine.py has no function train(me, model, costs, batches, lr)",
-        None,
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", BROKEN_OFF)
-def test_file_that_does_not_run_to_its_end(fault, tmp_path):
-    edits, phrase, code = BROKEN_OFF[fault]
-    file = edited(tmp_path, *edits)
-    result = check("pipeline", file=file)
-    assert [one.name for one in result.broken] == ["runs"]
-    assert_says(result.mistakes[0], phrase)
-    if code:
-        assert f"mine.py, line {line_of(file, code)}" in result.mistakes[0]
 
 
 def test_ranks_that_wait_for_a_step_that_others_do_not_take(tmp_path):

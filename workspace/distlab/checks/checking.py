@@ -1,12 +1,13 @@
 """From the name of an exercise to what its file does on the hosts."""
 
-import ast
 import difflib
 import errno
 import os
+from importlib import import_module
 from pathlib import Path
 
 from distlab import course
+from distlab.checks.engine import Observed, Requirements
 from distlab.checks.result import CheckResult, Requirement
 from distlab.checks.trouble import explain
 from distlab.course import CourseError
@@ -14,8 +15,6 @@ from distlab.hosts import HostsError, parse
 from distlab.launch import RunFailed, run
 from distlab.runs import WORKSPACE
 
-# Where and how an exercise runs, unless its requirements say otherwise: HOSTS = "node1:1", LAUNCHER = "horovodrun".
-TWO_HOSTS, TORCHRUN = "node1:2,node2:2", "torchrun"
 # Agents that start cold on a busy machine, and the end of a job that stands still.
 START_SECONDS = 90.0
 
@@ -29,9 +28,14 @@ def _lessons() -> dict[str, str]:
     return {lesson.exercise: name for name, lesson in course.folders().items() if lesson.exercise}
 
 
-def folder_of(exercise: str) -> Path:
-    """Where the probe and the requirements of an exercise are."""
-    return course.FOLDER / _lessons()[exercise] / "check"
+def lesson_of(exercise: str) -> str:
+    """The name of the lesson that the exercise ends."""
+    return _lessons()[exercise]
+
+
+def requirements_of(exercise: str) -> Requirements:
+    """What must hold of it."""
+    return import_module(f"distlab.lessons.{lesson_of(exercise)}.check.requirements").REQUIREMENTS
 
 
 def _find(exercise: str, file: str | os.PathLike | None) -> Path:
@@ -46,14 +50,6 @@ def _find(exercise: str, file: str | os.PathLike | None) -> Path:
     raise FileNotFoundError(
         errno.ENOENT, f"no file {wanted.as_posix()}: save your work there, or name yours with file= (--file)"
     )
-
-
-def _said(exercise: str, name: str, default: str) -> str:
-    # Read, not imported: only the engine may load requirements, whose marks it knows.
-    for line in ast.parse((folder_of(exercise) / "requirements.py").read_bytes()).body:
-        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name:
-            return ast.literal_eval(line.value)
-    return default
 
 
 def _shown(path: Path) -> str:
@@ -93,32 +89,28 @@ def check(
         ScriptError: the exercise needs Horovod, which is not built yet.
     """
     path = _find(exercise, file)
-    own = _said(exercise, "HOSTS", TWO_HOSTS)
-    where = parse(hosts or own)
-    if sum(host.slots for host in where) < 2 <= sum(host.slots for host in parse(own)):
+    own = parse(course.folders()[lesson_of(exercise)].exercise_hosts)
+    where = parse(hosts) if hosts else own
+    if sum(host.slots for host in where) < 2 <= sum(host.slots for host in own):
         raise HostsError(f"hosts {hosts!r} have one slot: ranks can only be compared when there are two or more")
     unreadable = _syntax(path)
     if unreadable:
         result = CheckResult(exercise, _shown(path), [Requirement("reads", "Python can read it", "broken", unreadable)])
     else:
-        result = _observe(exercise, path, where, timeout)
+        observed = observe(exercise, path, where, timeout)
+        result = CheckResult(exercise, _shown(path), requirements_of(exercise).judge(observed), observed.result)
     print(result, flush=True)
     return result
 
 
-def _observe(exercise: str, path: Path, where: list, timeout: float) -> CheckResult:
-    # pytest takes a quarter of a second to import, which only a check should cost.
-    from distlab.checks.engine import Job, judge
-
+def observe(exercise: str, path: Path, where: list, timeout: float) -> Observed:
+    """Run the probe of an exercise with a file that Python can read."""
     # Without GPUs a check gives the same answer on every machine.
     env = {"CUDA_VISIBLE_DEVICES": "", "DISTLAB_JOIN_TIMEOUT": str(timeout + 10)}
-    probe = folder_of(exercise) / "probe.py"
-    how = {"hosts": where, "launcher": _said(exercise, "LAUNCHER", TORCHRUN), "timeout": timeout + START_SECONDS}
+    lesson = lesson_of(exercise)
+    probe, launcher = course.FOLDER / lesson / "check" / "probe.py", course.folders()[lesson].exercise_launcher
+    how = {"hosts": where, "launcher": launcher, "timeout": timeout + START_SECONDS}
     try:
-        done = run(probe, str(path), str(timeout), env=env, quiet=True, **how)
-        trouble = None
+        return Observed(run(probe, str(path), str(timeout), env=env, quiet=True, **how), None)
     except RunFailed as failure:
-        done = failure.result
-        trouble = explain(done, _shown(path))
-    requirements = judge(folder_of(exercise) / "requirements.py", Job(done, trouble))
-    return CheckResult(exercise, _shown(path), requirements, done)
+        return Observed(failure.result, explain(failure.result, _shown(path)))

@@ -1,117 +1,116 @@
-"""pytest as the engine: each requirement is a test function, its failure is the sentence.
+"""The requirements of an exercise, and what each says of what ranks reported.
 
-Runs in this process, sealed: no configuration, plugin, conftest or option from outside, nothing
-printed and nothing written.
+    REQUIREMENTS = Requirements()
+
+    @REQUIREMENTS.add(needs=("runs",))
+    def saves(observed: Observed) -> str | None:
+        \"""rank 0 alone saves\"""
+        writers = [record["rank"] for record in observed.each("trained") if record["saves"]]
+        return None if writers == [0] else f"{plural('rank', writers)} wrote the checkpoint: save only if rank == 0"
+
+The first line of the docstring is what must hold. What the function returns is the mistake, in one
+sentence, or None when there is none.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import pytest
 
 from distlab.checks.result import Requirement
 from distlab.launch import RunResult
 
-SEALED = [
-    *("-c", os.devnull),
-    "--noconftest",
-    "--disable-plugin-autoload",
-    "--import-mode=importlib",
-    "--assert=plain",
-    "--capture=no",
-]
-# They print, write caches, or change hooks of the process that a notebook or an outer pytest needs.
-UNWANTED = (
-    "terminal",
-    "cacheprovider",
-    "faulthandler",
-    "unraisableexception",
-    "threadexception",
-    "logging",
-    "warnings",
-)
-OUTSIDE = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_CURRENT_TEST", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
-
-def needs(*names: str) -> pytest.MarkDecorator:
-    """A requirement that can only be judged when others hold: `@needs("runs")`."""
-    return pytest.mark.needs(*names)
+class Open(Exception):
+    """Raised by a requirement that cannot be judged from what was observed."""
 
 
 @dataclass(frozen=True)
-class Job:
+class Observed:
     """What requirements judge: the run of the probe, and what kept it from its end."""
 
     result: RunResult
     trouble: str | None
 
     def each(self, event: str) -> list[dict]:
-        """Each rank's record of an event, in rank order."""
+        """Each rank's last record of an event, in rank order."""
         return [record for _, record in sorted(self.result.last(event).items())]
 
-
-class _Judge:
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self.requirements: dict[str, Requirement] = {}
-        self.crashed: BaseException | None = None
-
-    @pytest.fixture
-    def job(self) -> Job:
-        """The run that is judged."""
-        return self._job
-
-    def pytest_configure(self, config: pytest.Config) -> None:
-        config.addinivalue_line("markers", "needs(*names): requirements that must hold first")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Function) -> None:
-        wanted = [name for mark in item.iter_markers("needs") for name in mark.args]
-        if any(self.requirements[name].state != "holds" for name in wanted):
-            pytest.skip("an earlier requirement comes first")
-
-    def pytest_runtest_makereport(self, item: pytest.Function, call: pytest.CallInfo) -> None:
-        failure = call.excinfo.value if call.excinfo else None
-        if call.when == "teardown" or (call.when == "setup" and failure is None):
-            return
-        name = item.name.removeprefix("test_")
-        state, mistake = "holds", ""
-        if isinstance(failure, pytest.skip.Exception):
-            state = "open"
-        elif isinstance(failure, (AssertionError, pytest.fail.Exception)) and call.when == "call":
-            state, mistake = "broken", str(failure)
-        elif failure is not None:
-            # A fault in the requirement itself is no mistake of the attendee.
-            self.crashed = self.crashed or failure
-        text = (item.function.__doc__ or name).strip().splitlines()[0].rstrip(".")
-        self.requirements[name] = Requirement(name, text, state, mistake)
+    def first(self, event: str) -> dict:
+        """The last record of an event by the first rank that has one."""
+        return self.each(event)[0]
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    before = {name: os.environ.pop(name) for name in OUTSIDE if name in os.environ}
+Judge = Callable[[Observed], str | None]
+
+
+class Requirements:
+    """What must hold of one exercise, in the order in which one would mend it."""
+
+    def __init__(self) -> None:
+        self._judges: dict[str, Judge] = {}
+        self._needs: dict[str, tuple[str, ...]] = {}
+
+    def add(self, needs: Sequence[str] = ()) -> Callable[[Judge], Judge]:
+        """Make a function the next requirement; its name is the requirement's.
+
+        Args:
+            needs: requirements before it, without which it cannot be judged.
+
+        Raises:
+            ValueError: a need is not among those before it, or the name is taken.
+        """
+
+        def adds(judge: Judge) -> Judge:
+            name = judge.__name__
+            if name in self._judges or not set(needs) <= self._judges.keys():
+                raise ValueError(f"{name} is there already, or needs one of {', '.join(needs)} that is not before it")
+            self._judges[name], self._needs[name] = judge, tuple(needs)
+            return judge
+
+        return adds
+
+    @property
+    def names(self) -> list[str]:
+        """In the order of mending."""
+        return list(self._judges)
+
+    def resting_on(self, name: str) -> set[str]:
+        """Requirements that cannot be judged before this one holds."""
+        found = {name}
+        for other, needs in self._needs.items():
+            if found & set(needs):
+                found.add(other)
+        return found - {name}
+
+    def judge(self, observed: Observed) -> list[Requirement]:
+        """What holds, what is broken, and what cannot be judged yet.
+
+        Raises:
+            RuntimeError: a requirement could not be judged, by its own fault and no mistake of the attendee.
+        """
+        states: dict[str, str] = {}
+        judged = []
+        for name, judge in self._judges.items():
+            mistake = None
+            states[name] = "open"
+            if all(states[need] == "holds" for need in self._needs[name]):
+                try:
+                    mistake = _said(judge, observed)
+                    states[name] = "broken" if mistake else "holds"
+                except Open:
+                    pass
+            text = (judge.__doc__ or name).strip().splitlines()[0].rstrip(".")
+            judged.append(Requirement(name, text, states[name], mistake or ""))
+        return judged
+
+
+def _said(judge: Judge, observed: Observed) -> str | None:
+    own_fault = f"{judge.__name__} in {judge.__module__}: a requirement failed by its own fault"
     try:
-        yield
-    finally:
-        for name in OUTSIDE:
-            os.environ.pop(name, None)
-        os.environ.update(before)
-
-
-def judge(requirements: Path, job: Job) -> list[Requirement]:
-    """Run the test functions of a file over a job.
-
-    Raises:
-        RuntimeError: a requirement could not be judged, by its own fault.
-    """
-    judged = _Judge(job)
-    unwanted = [word for name in UNWANTED for word in ("-p", f"no:{name}")]
-    options = [str(requirements), f"--rootdir={requirements.parent}", *SEALED, *unwanted]
-    with _alone():
-        status = pytest.main(options, plugins=[judged])
-    if judged.crashed or status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise RuntimeError(f"{requirements.stem}: a requirement failed by its own fault ({status})") from judged.crashed
-    return list(judged.requirements.values())
+        mistake = judge(observed)
+    except Open:
+        raise
+    except Exception as error:
+        raise RuntimeError(f"{own_fault}, {type(error).__name__}: {error}") from error
+    if mistake is not None and not (isinstance(mistake, str) and mistake):
+        raise RuntimeError(f"{own_fault}: it returned {mistake!r}, neither a sentence nor None")
+    return mistake

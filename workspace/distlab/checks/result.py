@@ -50,17 +50,17 @@ class CheckResult:
     @property
     def ok(self) -> bool:
         """True when every requirement holds."""
-        return all(one.state == "holds" for one in self.requirements)
+        return all(requirement.state == "holds" for requirement in self.requirements)
 
     @property
     def broken(self) -> list[Requirement]:
         """Requirements that do not hold, the one to mend first in front."""
-        return [one for one in self.requirements if one.state == "broken"]
+        return [requirement for requirement in self.requirements if requirement.state == "broken"]
 
     @property
     def mistakes(self) -> list[str]:
         """One sentence for each of them."""
-        return [one.mistake for one in self.broken]
+        return [requirement.mistake for requirement in self.broken]
 
     @property
     def printed(self) -> list[tuple[int, str]]:
@@ -71,7 +71,7 @@ class CheckResult:
         return "\n".join([self._head(), *self._lines(), *self._says(), "", *self._advice()])
 
     def __repr__(self) -> str:
-        held = sum(one.state == "holds" for one in self.requirements)
+        held = sum(requirement.state == "holds" for requirement in self.requirements)
         return f"<{self.exercise}: {held} of {len(self.requirements)} hold>"
 
     def _ipython_display_(self) -> None:
@@ -86,7 +86,7 @@ class CheckResult:
         return f"{self.exercise}: {self.file}" + (f" on {where}" if where else "")
 
     def _lines(self) -> list[str]:
-        return [f"  {MARKS[one.state]} {one.text}" for one in self.requirements]
+        return [f"  {MARKS[requirement.state]} {requirement.text}" for requirement in self.requirements]
 
     def _says(self) -> list[str]:
         if not self.printed:
@@ -105,7 +105,7 @@ class CheckResult:
         # Broken at words only: a path or a piece of code stays whole.
         lines = textwrap.wrap(f"{start}{first.mistake[1:]}.", WIDTH, break_long_words=False, break_on_hyphens=False)
         if others:
-            lines.append(f"Then: {listed([one.short for one in others])}.")
+            lines.append(f"Then: {listed([requirement.short for requirement in others])}.")
         return lines
 
 

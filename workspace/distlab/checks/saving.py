@@ -40,7 +40,7 @@ def saved(path: Path, net: nn.Module) -> dict:
     own = net.state_dict()
     # Some keep the state_dict in a dict with more beside it.
     inner = [content, *content.values()] if isinstance(content, dict) else []
-    for state in (one for one in inner if isinstance(one, dict)):
+    for state in (value for value in inner if isinstance(value, dict)):
         if state.keys() == own.keys():
             return {"apart": max(apart(state[name].cpu(), own[name]) for name in own)}
         if state.keys() == {f"module.{name}" for name in own}:

@@ -9,4 +9,6 @@ LESSON = Lesson(
     shortest=2,
     teaches="one process, several devices, and why it stops scaling",
     exercise="data_parallel",
+    # One process, whose replicas are threads.
+    exercise_hosts="node1:1",
 )

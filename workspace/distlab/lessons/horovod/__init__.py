@@ -10,6 +10,7 @@ LESSON = Lesson(
     shortest=8,
     teaches="the same training with another library",
     exercise="horovod_ddp",
+    exercise_launcher="horovodrun",
     needs=("horovod",),
     builds=horovod_wheel.current,
 )

@@ -7,7 +7,6 @@ measured steps are counted and drawn by the same code.
 from collections import Counter
 from collections.abc import Sequence
 
-from distlab.drawing.figure import require
 from distlab.lessons.pipeline.orders import BACKWARD, FORWARD, INPUT, WEIGHTS, Work, order, stages_per_rank
 from distlab.measure.trace import merged
 
@@ -127,7 +126,7 @@ def bubble(records: list[dict]) -> float:
 def cases(records: list[dict]) -> dict[tuple[str, int], list[dict]]:
     """(schedule, microbatches) -> the records of its step, from those of many."""
     found: dict[tuple[str, int], list[dict]] = {}
-    for record in require(records, "work"):
+    for record in _given(records):
         found.setdefault((record["schedule"], record["microbatches"]), []).append(record)
     return found
 
@@ -165,7 +164,7 @@ def _most(spans: list[dict]) -> int:
 
 
 def _of_one_step(records: list[dict]) -> list[dict]:
-    counted = Counter(record["rank"] for record in require(records, "work"))
+    counted = Counter(record["rank"] for record in _given(records))
     rank, times = counted.most_common(1)[0]
     if times > 1:
         raise ValueError(f"{times} records of rank {rank}: pass those of one step")
@@ -183,3 +182,10 @@ def _needs(work: Work, stages: int) -> list[Work]:
         return [Work(INPUT, stage, microbatch)]
     own = Work(FORWARD, stage, microbatch)
     return [own, Work(work.kind, stage + 1, microbatch)] if stage < stages - 1 else [own]
+
+
+def _given(records: list[dict]) -> list[dict]:
+    # Counting is also for checks, which must not wait until matplotlib is loaded.
+    from distlab.drawing.figure import require
+
+    return require(records, "work")

@@ -9,4 +9,6 @@ LESSON = Lesson(
     shortest=8,
     teaches="fewer bits and a better layout, and when they pay",
     exercise="amp",
+    # One process. Were there more, each would do the same by itself.
+    exercise_hosts="node1:1",
 )

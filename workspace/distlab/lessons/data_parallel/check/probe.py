@@ -85,14 +85,14 @@ def tried(file: str, function: Callable, *arguments: object) -> tuple[object, di
 
 def tensors(value: object) -> list[Tensor] | None:
     """A list or tuple of tensors as a list; None when it is none."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, Tensor) for one in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, Tensor) for item in value):
         return None
     return list(value)
 
 
 def modules(value: object) -> bool:
     """True for a list or tuple of modules."""
-    return isinstance(value, (list, tuple)) and all(isinstance(one, nn.Module) for one in value)
+    return isinstance(value, (list, tuple)) and all(isinstance(item, nn.Module) for item in value)
 
 
 def state_of(net: nn.Module) -> Tensor:
@@ -116,12 +116,12 @@ class Probe:
             batch = torch.arange(float(size))[:, None].repeat(1, 2)
             found, fault = self.call(scatter, batch, [CPU] * DEVICES)
             pieces = tensors(found)
-            samples = [[int(one) for one in piece.reshape(-1, 2)[:, 0]] for piece in pieces or []]
+            samples = [[int(sample) for sample in piece.reshape(-1, 2)[:, 0]] for piece in pieces or []]
             report.log(
                 self.me, "scatter", batch=size, devices=DEVICES, samples=samples, typed=pieces is not None, **fault
             )
         found, fault = self.call(scatter, torch.ones(4, 2), [CPU, META])
-        places = [one.device.type for one in tensors(found) or []]
+        places = [piece.device.type for piece in tensors(found) or []]
         report.log(self.me, "scatter devices", places=places, wanted=["cpu", "meta"], **fault)
 
     def replicate(self, replicate: Callable) -> None:
@@ -135,20 +135,20 @@ class Probe:
         if not modules(first) or not modules(again):
             report.log(self.me, "replicate", typed=False, **(fault or fault_again))
             return
-        memory = [{value.data_ptr() for value in one.state_dict().values()} for one in again]
+        memory = [{value.data_ptr() for value in replica.state_dict().values()} for replica in again]
         record = {
             "devices": DEVICES,
             "replicas": len(again),
-            "model_itself": [number for number, one in enumerate(again) if one is net],
+            "model_itself": [number for number, replica in enumerate(again) if replica is net],
             "sharing": [[a, b] for b in range(len(again)) for a in range(b) if memory[a] & memory[b]],
-            "right": [one is net or torch.equal(state_of(one), before) for one in first],
-            "current": [torch.equal(state_of(one), state_of(net)) for one in again],
+            "right": [replica is net or torch.equal(state_of(replica), before) for replica in first],
+            "current": [torch.equal(state_of(replica), state_of(net)) for replica in again],
         }
         # Last, since it may spoil the model.
         moved, fault = self.call(replicate, net, [CPU, META])
         record |= {
             "typed": modules(moved),
-            "places": [next(one.parameters()).device.type for one in moved] if modules(moved) else [],
+            "places": [next(replica.parameters()).device.type for replica in moved] if modules(moved) else [],
             "wanted": ["cpu", "meta"],
             "model_moved": next(net.parameters()).device.type != "cpu",
         }
@@ -161,15 +161,15 @@ class Probe:
         pieces = [torch.full((2, 2), float(number)) for number in range(DEVICES)]
         found, fault = self.call(parallel_apply, replicas, pieces)
         outputs = tensors(found)
-        threads = {thread for one in replicas for thread in one.threads}
+        threads = {thread for replica in replicas for thread in replica.threads}
         report.log(
             self.me,
             "apply",
             typed=outputs is not None,
-            calls=[one.calls for one in replicas],
-            met=all(one.met for one in replicas),
+            calls=[replica.calls for replica in replicas],
+            met=all(replica.met for replica in replicas),
             threads=len(threads),
-            answers=[int(one.flatten()[0]) - 100 for one in outputs or []],
+            answers=[int(output.flatten()[0]) - 100 for output in outputs or []],
             **fault,
         )
         broken = [Replica(number, None, fails=number == 1) for number in range(DEVICES)]
@@ -183,15 +183,15 @@ class Probe:
         """Outputs of different lengths, through which gradients must come back."""
         outputs = [torch.full((size, 2), float(number), requires_grad=True) for number, size in enumerate((3, 3, 1))]
         found, fault = self.call(gather, outputs, CPU)
-        moved, fault_moved = self.call(gather, [one.detach() for one in outputs], META)
+        moved, fault_moved = self.call(gather, [output.detach() for output in outputs], META)
         record = {"typed": isinstance(found, Tensor), "wanted": [0, 0, 0, 1, 1, 1, 2]}
         if isinstance(found, Tensor):
             if found.requires_grad:
                 found.sum().backward()
             record |= {
                 "shape": list(found.shape),
-                "rows": [int(one) for one in found.detach().reshape(len(found), -1)[:, 0]] if found.dim() else [],
-                "reached": [one.grad is not None for one in outputs],
+                "rows": [int(row) for row in found.detach().reshape(len(found), -1)[:, 0]] if found.dim() else [],
+                "reached": [output.grad is not None for output in outputs],
                 "place": moved.device.type if isinstance(moved, Tensor) else None,
             }
         report.log(self.me, "gather", **record, **(fault or fault_moved))
@@ -200,15 +200,15 @@ class Probe:
         """Replicas with gradients of their own; then once more, on top of what the model has."""
         net = Net()
         replicas = [copy.deepcopy(net) for _ in range(3)]
-        for number, one in enumerate(replicas):
-            for weight in one.parameters():
+        for number, replica in enumerate(replicas):
+            for weight in replica.parameters():
                 if weight.requires_grad:
                     weight.grad = torch.full_like(weight, 10.0**number)
         values = []
         for _ in range(2):
             _, fault = self.call(add_gradients, net, replicas)
             own = [weight.grad for weight in net.parameters() if weight.requires_grad]
-            values.append(sorted({float(one) for grad in own if grad is not None for one in grad.flatten()}))
+            values.append(sorted({float(value) for grad in own if grad is not None for value in grad.flatten()}))
             if fault:
                 break
         frozen = net.scale.grad is not None
@@ -238,7 +238,9 @@ class Probe:
         """Some steps on all devices, beside the same steps of one device."""
         net = Net()
         twin = copy.deepcopy(net)
-        ours, theirs = (torch.optim.SGD([p for p in one.parameters() if p.requires_grad], lr=LR) for one in (net, twin))
+        ours, theirs = (
+            torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=LR) for model in (net, twin)
+        )
         fault: dict = {}
         losses, wanted = [], []
         for size in (*BATCHES, 9):

@@ -24,7 +24,7 @@ from distlab.process.meeting import gather_cards, open_store
 PER_RANK, BATCH_SIZE, EPOCHS, LR = 16, 6, 3, 0.1
 
 
-class Watch(Batches):
+class Ledger(Batches):
     """What `train` does, seen from the net and from torch's own functions."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
@@ -56,8 +56,8 @@ def observe(me: Placement, attempt: Attempt) -> None:
     """Run the attendee's functions and report."""
     n = PER_RANK * me.world_size
     x, y = samples(n)
-    watch = Watch(x, y)
-    watch.listen()
+    ledger = Ledger(x, y)
+    ledger.listen()
     path = run_folder() / "attempt.pt"
     with attempt.watched():
         attempt.load()
@@ -68,7 +68,7 @@ def observe(me: Placement, attempt: Attempt) -> None:
         torch.manual_seed(me.rank)
         net = Net()
         start = copy.deepcopy(net)
-        net.register_forward_hook(watch.forward)
+        net.register_forward_hook(ledger.forward)
         returned = train(
             dataset=TensorDataset(x, y), model=net, epochs=EPOCHS, batch_size=BATCH_SIZE, lr=LR, checkpoint=path
         )
@@ -79,15 +79,15 @@ def observe(me: Placement, attempt: Attempt) -> None:
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
         local_rank=me.local_rank,
-        batches=watch.batches,
-        losses=watch.losses,
+        batches=ledger.batches,
+        losses=ledger.losses,
         **as_number(returned),
-        group=watch.group,
+        group=ledger.group,
         group_left=not dist.is_initialized(),
-        wrapped=watch.wrapped,
-        saves=watch.saves.count,
+        wrapped=ledger.wrapped,
+        saves=ledger.saves.count,
     )
-    cards = gather_cards(open_store(me), me, {"batches": watch.batches, "weights": weights(net).tolist()})
+    cards = gather_cards(open_store(me), me, {"batches": ledger.batches, "weights": weights(net).tolist()})
     if me.rank == 0:
         ends = [torch.tensor(card["weights"]) for card in cards]
         train_alone(start, torch.optim.SGD(trained(start), lr=LR), x, y, [card["batches"] for card in cards])

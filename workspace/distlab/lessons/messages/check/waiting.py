@@ -51,9 +51,9 @@ def _crossed(result: RunResult, rank: int, record: dict) -> str | None:
     """A rank waits for one that was turned to another."""
     peer = record["peer"]
     other_ends = [
-        one["peer"]
-        for one in result.records("message")
-        if (one["rank"], one["case"]) == (peer, record["case"]) and _sends(one) != _sends(record)
+        message["peer"]
+        for message in result.records("message")
+        if (message["rank"], message["case"]) == (peer, record["case"]) and _sends(message) != _sends(record)
     ]
     if not other_ends or rank in other_ends or None in other_ends:
         return None

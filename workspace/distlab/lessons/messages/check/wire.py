@@ -162,7 +162,7 @@ class Wire:
 
         def done() -> None:
             self._end()
-            still = [one for one in self.loose if one is not message]
+            still = [other for other in self.loose if other is not message]
             # Only the first wait() counts; later the attendee may do with the tensor as they like.
             if len(still) < len(self.loose):
                 self.loose[:] = still

@@ -85,8 +85,8 @@ class Twin:
         optimizer = torch.optim.SGD(net.parameters(), lr=LR)
         self.weights, self.losses = [weights(net.named_parameters())], []
         for x, y in batches():
-            for one in net.parameters():
-                one.grad = keeps * one.grad if self.losses else None
+            for p in net.parameters():
+                p.grad = keeps * p.grad if self.losses else None
             loss = cross_entropy(net(x / 255), y)
             loss.backward()
             optimizer.step()
@@ -96,10 +96,10 @@ class Twin:
 
 def weights(named) -> dict[str, Tensor]:
     """Copies of parameters by name."""
-    return {name: one.detach().cpu().clone() for name, one in named}
+    return {name: p.detach().cpu().clone() for name, p in named}
 
 
-class Watch:
+class Ledger:
     """What `train` does, seen from torch's own stages, schedules and optimizers.
 
     Records: 'step' when a rank enters its schedule's step, 'stage' when it has made one.
@@ -141,15 +141,15 @@ class Watch:
         if self.pretends is not None:
             # A traced stage moves its layers itself, a moment later.
             by_hand = isinstance(stage, torch_stage.PipelineStage)
-            layers = sorted({str(one.device) for one in submodule.parameters()}) if by_hand else []
+            layers = sorted({str(p.device) for p in submodule.parameters()}) if by_hand else []
             self.pretends.append({"index": stage_index, "device": str(torch.device(device)), "layers": layers})
             raise Halt
         report.log(self.me, "stage", index=stage_index, count=num_stages)
         real(stage, submodule, stage_index, num_stages, device, *args, **kwargs)
         named = {}
-        for one in submodule.parameters():
-            same = [name for name, known in self.known.items() if torch.equal(one.detach().cpu(), known)]
-            named |= dict.fromkeys(same, one)
+        for p in submodule.parameters():
+            same = [name for name, known in self.known.items() if torch.equal(p.detach().cpu(), known)]
+            named |= dict.fromkeys(same, p)
         self.stages[stage] = named
 
     def _work(self, kind: Callable[[bool], str]) -> Callable:
@@ -161,7 +161,7 @@ class Watch:
         return works
 
     def _step(self, real: Callable, schedule, *args, target=None, arg_mbs=None, target_mbs=None, **kwargs):
-        given = args[0] if args else [one[0] for one in arg_mbs or [] if one]
+        given = args[0] if args else [inputs[0] for inputs in arg_mbs or [] if inputs]
         targets = target if target is not None else target_mbs
         # There is no public way to ask a schedule what it has been given.
         stages = getattr(schedule, "_stages", None) or [schedule._stage]
@@ -169,14 +169,14 @@ class Watch:
             "schedule": type(schedule).__name__,
             "microbatches": schedule._n_microbatches,
             "loss": schedule._has_backward,
-            "stages": [self._stage(one) for one in stages],
+            "stages": [self._stage(stage) for stage in stages],
             "sizes": _sizes(given if len(given) else targets, schedule._n_microbatches),
             "inputs": len(given) > 0,
-            "most": max(float(one.max()) for one in given) if len(given) else None,
+            "most": max(float(part.max()) for part in given) if len(given) else None,
             "targets": targets is not None,
             "device": str(self.me.message_device),
         }
-        own = [pair for one in stages for pair in self.stages[one].items()]
+        own = [pair for stage in stages for pair in self.stages[stage].items()]
         report.log(self.me, "step", number=len(self.steps), **facts)
         everyone = self._meet(facts)
         self.steps.append(weights(own))
@@ -205,9 +205,9 @@ class Watch:
         return [json.loads(place.get(key)) for key in keys]
 
     def _update(self, optimizer: Optimizer, *_: object) -> None:
-        own = {id(one) for named in self.stages.values() for one in named.values()}
-        held = [one for group in optimizer.param_groups for one in group["params"]]
-        self.optimizer = {"holds": len(held), "own": sum(id(one) in own for one in held), "stage": len(own)}
+        own = {id(p) for named in self.stages.values() for p in named.values()}
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        self.optimizer = {"holds": len(held), "own": sum(id(p) in own for p in held), "stage": len(own)}
 
     def end(self) -> dict[str, Tensor]:
         """Weights of this rank's stages as they are now."""
@@ -218,28 +218,28 @@ def _sizes(batch: Tensor | list[Tensor] | None, microbatches: int) -> list[int] 
     if batch is None:
         return None
     parts = batch.tensor_split(microbatches) if isinstance(batch, Tensor) else batch
-    return [len(one) for one in parts]
+    return [len(part) for part in parts]
 
 
-def compared(watch: Watch, net: nn.Module, microbatches: int) -> dict:
+def compared(ledger: Ledger, net: nn.Module, microbatches: int) -> dict:
     """How this rank's weights went, held against one process.
 
     `off` is the largest difference after each step, `piled` that at the end from a process that never clears its
     gradients, `times` how many times as far as that of the twin the first update went, `straight` is True where it
     went the same way, `moved` is the largest change.
     """
-    states = [*watch.steps, watch.end()]
+    states = [*ledger.steps, ledger.end()]
     twin = Twin(copy.deepcopy(net))
     # A schedule that divides gradients by the number of microbatches also divides those that were left there.
     piled = [Twin(copy.deepcopy(net), keeps) for keeps in (1.0, 1 / microbatches)]
     last = min(len(states), len(twin.weights)) - 1
     before, after = flat(states[0]), flat(states[1])
-    start, step = (flat({name: one[name] for name in states[0]}) for one in twin.weights[:2])
+    start, step = (flat({name: state[name] for name in states[0]}) for state in twin.weights[:2])
     went, right = after - before, step - start
     times = float(went @ right / (right @ right))
     return {
-        "off": [apart(one, other) for one, other in zip(states[1:], twin.weights[1:], strict=False)],
-        "piled": min(apart(states[last], one.weights[last]) for one in piled),
+        "off": [apart(state, other) for state, other in zip(states[1:], twin.weights[1:], strict=False)],
+        "piled": min(apart(states[last], other.weights[last]) for other in piled),
         "times": times,
         "straight": bool((went - times * right).norm() <= 1e-3 * went.norm()),
         "moved": apart(states[-1], states[0]),
@@ -249,12 +249,12 @@ def compared(watch: Watch, net: nn.Module, microbatches: int) -> dict:
 
 def flat(state: dict[str, Tensor]) -> Tensor:
     """All weights in one vector."""
-    return torch.cat([one.flatten() for one in state.values()])
+    return torch.cat([value.flatten() for value in state.values()])
 
 
 def apart(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
     """Largest difference of weights of the same names."""
-    return max(float((one - other[name]).abs().max()) for name, one in own.items())
+    return max(float((value - other[name]).abs().max()) for name, value in own.items())
 
 
 def splits(split: Callable) -> list[dict]:
@@ -262,7 +262,7 @@ def splits(split: Callable) -> list[dict]:
     answers = []
     for costs, stages in SPLITS:
         found = split(costs=list(costs), stages=stages)
-        plain = isinstance(found, (list, tuple)) and all(isinstance(one, int) for one in found)
+        plain = isinstance(found, (list, tuple)) and all(isinstance(count, int) for count in found)
         answers.append({"costs": costs, "stages": stages, "found": list(found) if plain else repr(found)})
         if split_fault(**answers[-1]):
             break
@@ -272,30 +272,30 @@ def splits(split: Callable) -> list[dict]:
 def changed(before: list[tuple[Tensor, Tensor]], after: list[tuple[Tensor, Tensor]]) -> list[dict]:
     """Which of the batches are no longer what they were: number, which of the pair, largest value before and now."""
     return [
-        {"batch": number, "what": what, "before": float(one.max()), "now": float(other.max())}
+        {"batch": number, "what": what, "before": float(tensor.max()), "now": float(other.max())}
         for number, pair in enumerate(zip(before, after, strict=True))
-        for what, one, other in zip(("x", "y"), *pair, strict=True)
-        if not torch.equal(one, other)
+        for what, tensor, other in zip(("x", "y"), *pair, strict=True)
+        if not torch.equal(tensor, other)
     ]
 
 
-def pretend(me: Rank, train: Callable, watch: Watch, net: nn.Module) -> None:
+def pretend(me: Rank, train: Callable, ledger: Ledger, net: nn.Module) -> None:
     """See where `train` makes its stage when the rank's device is another one, without going on."""
     elsewhere = dataclasses.replace(me, device=torch.device("meta"), backend="nccl")
-    watch.pretends = []
+    ledger.pretends = []
     try:
         train(me=elsewhere, model=net, costs=list(COSTS), batches=batches(), lr=LR)
     except (Halt, Exception):
         # What else cannot be done on a device without memory is no mistake.
         pass
-    report.log(me, "device", asked=str(elsewhere.message_device), stages=watch.pretends)
+    report.log(me, "device", asked=str(elsewhere.message_device), stages=ledger.pretends)
 
 
 def observe(me: Rank, attempt: Attempt, store: dist.Store) -> None:
     """Run the attendee's functions and report."""
     net = network()
-    watch = Watch(me, store, net)
-    watch.listen()
+    ledger = Ledger(me, store, net)
+    ledger.listen()
     given, returned = batches(), None
     with attempt.watched():
         attempt.load()
@@ -311,28 +311,28 @@ def observe(me: Rank, attempt: Attempt, store: dist.Store) -> None:
             returned = train(me=me, model=copy.deepcopy(net), costs=list(COSTS), batches=given, lr=LR)
         except Halt:
             return
-        if not watch.steps:
+        if not ledger.steps:
             return
-        pretend(me, train, watch, copy.deepcopy(net))
-    plain = isinstance(returned, (list, tuple)) and all(_is_number(one) for one in returned)
+        pretend(me, train, ledger, copy.deepcopy(net))
+    plain = isinstance(returned, (list, tuple)) and all(_is_number(loss) for loss in returned)
     report.log(
         me,
         "trained",
         layers=len(COSTS),
         batch_size=BATCH_SIZE,
-        steps=len(watch.steps),
+        steps=len(ledger.steps),
         batches=len(given),
-        order=watch.order,
+        order=ledger.order,
         changed=changed(batches(), given),
-        optimizer=watch.optimizer,
-        returned=[float(one) for one in returned] if plain else None,
+        optimizer=ledger.optimizer,
+        returned=[float(loss) for loss in returned] if plain else None,
         returned_type=type(returned).__name__,
-        **compared(watch, net, watch.microbatches),
+        **compared(ledger, net, ledger.microbatches),
     )
 
 
-def _is_number(one: object) -> bool:
-    return isinstance(one, (int, float)) or (isinstance(one, Tensor) and one.numel() == 1)
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ most (largest input, or None), targets, device (of its messages).
 from collections.abc import Callable, Sequence
 
 from distlab.checks.result import plural
-from distlab.lessons.pipeline.pictures import balance
+from distlab.lessons.pipeline import cuts
 
 # Sums of the same numbers in another order.
 ROUNDING = 1 + 1e-9
@@ -24,7 +24,7 @@ def stage_costs(costs: Sequence[float], split: Sequence[int]) -> list[float]:
 
 def best_cost(costs: Sequence[float], stages: int) -> float:
     """Cost of the slowest stage when layers are split as well as can be."""
-    return max(stage_costs(costs, balance.split(costs, stages)))
+    return max(stage_costs(costs, cuts.split(costs, stages)))
 
 
 def split_fault(costs: Sequence[float], stages: int, found: object) -> str | None:
@@ -56,7 +56,7 @@ def _unbalanced(said: str, each: list[float], best: float) -> str | None:
 
 def layers_fault(facts: list[dict], costs: Sequence[float]) -> str | None:
     """A layer that no rank has, or two, or stages that could be better balanced."""
-    holders = [[rank for rank, one in enumerate(facts) if _has(one, layer)] for layer in range(len(costs))]
+    holders = [[rank for rank, fact in enumerate(facts) if _has(fact, layer)] for layer in range(len(costs))]
     if all(len(ranks) == len(facts) for ranks in holders) and len(facts) > 1:
         return f"every rank has all {len(costs)} layers in its stage: keep those of one stage, model[first:end]"
     for layer, ranks in enumerate(holders):
@@ -70,22 +70,22 @@ def layers_fault(facts: list[dict], costs: Sequence[float]) -> str | None:
                 f"layer {layer} is on {plural('rank', ranks)}, and would be taken more than once: "
                 "the layers of a stage begin where those of the stage before end"
             )
-    stages = sorted(stage["layers"] for one in facts for stage in one["stages"])
+    stages = sorted(stage["layers"] for fact in facts for stage in fact["stages"])
     in_order = [sum(costs[layer] for layer in layers) for layers in stages]
     said = f"the {len(in_order)} stages cost {_numbers(in_order)}"
     return _unbalanced(said, in_order, best_cost(costs, len(in_order)))
 
 
-def _has(one: dict, layer: int) -> bool:
-    return any(layer in stage["layers"] for stage in one["stages"])
+def _has(fact: dict, layer: int) -> bool:
+    return any(layer in stage["layers"] for stage in fact["stages"])
 
 
 def stages_fault(facts: list[dict]) -> str | None:
     """A stage with a wrong number, or on a device from which its rank cannot send."""
-    total = sum(len(one["stages"]) for one in facts)
+    total = sum(len(fact["stages"]) for fact in facts)
     owners: dict[int, int] = {}
-    for rank, one in enumerate(facts):
-        for stage in one["stages"]:
+    for rank, fact in enumerate(facts):
+        for stage in fact["stages"]:
             index, count = stage["index"], stage["count"]
             if count != total:
                 return f"rank {rank} says that there are {_many(count, 'stage')}, but the ranks have {total} in all"
@@ -98,12 +98,14 @@ def stages_fault(facts: list[dict]) -> str | None:
             owners[index] = rank
             if stage["rank"] != rank:
                 return (
-                    f"rank {rank} made stage {index}, but {one['schedule']} looks for it on rank {stage['rank']}: "
+                    f"rank {rank} made stage {index}, but {fact['schedule']} looks for it on rank {stage['rank']}: "
                     "others would wait for its messages there"
                 )
-            if stage["device"] != one["device"]:
-                return _elsewhere(rank, index, stage["device"], f"while its messages come from {one['device']}")
-    in_order = sorted((stage["index"], stage["layers"]) for one in facts for stage in one["stages"] if stage["layers"])
+            if stage["device"] != fact["device"]:
+                return _elsewhere(rank, index, stage["device"], f"while its messages come from {fact['device']}")
+    in_order = sorted(
+        (stage["index"], stage["layers"]) for fact in facts for stage in fact["stages"] if stage["layers"]
+    )
     for (_, before), (index, layers) in zip(in_order, in_order[1:], strict=False):
         if min(layers) < max(before):
             return (
@@ -114,7 +116,7 @@ def stages_fault(facts: list[dict]) -> str | None:
 
 
 def _nobody(facts: list[dict], total: int) -> str:
-    there = {stage["index"] for one in facts for stage in one["stages"]}
+    there = {stage["index"] for fact in facts for stage in fact["stages"]}
     missing = [index for index in range(total) if index not in there]
     return f"nobody made {plural('stage', missing)}"
 
@@ -130,15 +132,15 @@ def device_fault(records: list[dict]) -> str | None:
         records: what each rank did when it was told that its device is another one: asked, index, device,
             layers (devices of the stage's parameters).
     """
-    for one in records:
-        for stage in one["stages"]:
+    for record in records:
+        for stage in record["stages"]:
             where = f"even where its device is not {stage['device']}"
-            if stage["device"] != one["asked"]:
-                return _elsewhere(one["rank"], stage["index"], stage["device"], where)
+            if stage["device"] != record["asked"]:
+                return _elsewhere(record["rank"], stage["index"], stage["device"], where)
             for device in stage["layers"]:
-                if device != one["asked"]:
+                if device != record["asked"]:
                     return (
-                        f"rank {one['rank']} makes stage {stage['index']} for its own device, but leaves the layers "
+                        f"rank {record['rank']} makes stage {stage['index']} for its own device, but leaves the layers "
                         f"on {device}: move them to me.message_device"
                     )
     return None
@@ -147,25 +149,25 @@ def device_fault(records: list[dict]) -> str | None:
 def schedule_fault(facts: list[dict]) -> str | None:
     """Ranks that follow different schedules, or a batch that cannot be cut equally."""
     first = facts[0]
-    for rank, one in enumerate(facts):
+    for rank, fact in enumerate(facts):
         for name, what in (("schedule", "follows {}"), ("microbatches", "cuts the batch into {} microbatches")):
-            if one[name] != first[name]:
+            if fact[name] != first[name]:
                 return (
-                    f"rank 0 {what.format(first[name])}, but rank {rank} {what.format(one[name])}: "
+                    f"rank 0 {what.format(first[name])}, but rank {rank} {what.format(fact[name])}: "
                     "all ranks need the same schedule"
                 )
-    without = [rank for rank, one in enumerate(facts) if not one["loss"]]
+    without = [rank for rank, fact in enumerate(facts) if not fact["loss"]]
     if without:
         return (
             f"the schedule of {plural('rank', without)} has no loss_fn, so it does forwards only: give it on every "
             "rank. Only the last stage calls it, but the others need to know that there is a backward"
         )
-    for one in facts:
-        sizes = one["sizes"]
+    for fact in facts:
+        sizes = fact["sizes"]
         if sizes and len(set(sizes)) > 1:
             fits = [count for count in range(1, sum(sizes) + 1) if sum(sizes) % count == 0]
             return (
-                f"a batch of {sum(sizes)} is not divisible by {one['microbatches']} microbatches: some would have "
+                f"a batch of {sum(sizes)} is not divisible by {fact['microbatches']} microbatches: some would have "
                 f"{max(sizes)} samples and some {min(sizes)}, but stages make room for one size. "
                 f"It can be {', '.join(map(str, fits[:-1]))} or {fits[-1]}"
             )
@@ -174,29 +176,29 @@ def schedule_fault(facts: list[dict]) -> str | None:
 
 def step_fault(facts: list[dict]) -> str | None:
     """Pixels or targets that the wrong rank gives, or the right one does not."""
-    for rank, one in enumerate(facts):
-        own = [stage["index"] for stage in one["stages"]]
-        last = one["stages"][0]["count"] - 1
+    for rank, fact in enumerate(facts):
+        own = [stage["index"] for stage in fact["stages"]]
+        last = fact["stages"][0]["count"] - 1
         who = f"rank {rank}, which has {plural('stage', own)} of {last + 1},"
-        if 0 in own and not one["inputs"]:
+        if 0 in own and not fact["inputs"]:
             return f"{who} gives no input to step: the first stage takes the pixels"
-        if 0 not in own and one["inputs"]:
+        if 0 not in own and fact["inputs"]:
             return (
                 f"{who} gives an input to step: it takes what stage {own[0] - 1} sends, and only the rank of "
                 "stage 0 gives the pixels"
             )
-        if last in own and not one["targets"]:
+        if last in own and not fact["targets"]:
             return f"{who} gives no target to step: the loss is on the last stage, so that is where the targets go"
-        if last not in own and one["targets"]:
+        if last not in own and fact["targets"]:
             return f"{who} gives targets to step: the loss is on the last stage, which rank {_rank_of(facts, last)} has"
-    for rank, one in enumerate(facts):
-        if one["most"] is not None and one["most"] > 1:
-            return f"rank {rank} gives pixels up to {one['most']:g} to step: the model takes them from 0 to 1, x / 255"
+    for rank, fact in enumerate(facts):
+        if fact["most"] is not None and fact["most"] > 1:
+            return f"rank {rank} gives pixels up to {fact['most']:g} to step: the model takes them from 0 to 1, x / 255"
     return None
 
 
 def _rank_of(facts: list[dict], index: int) -> int:
-    return next(rank for rank, one in enumerate(facts) if index in [stage["index"] for stage in one["stages"]])
+    return next(rank for rank, fact in enumerate(facts) if index in [stage["index"] for stage in fact["stages"]])
 
 
 def must_not_begin(facts: list[dict], costs: Sequence[float]) -> bool:

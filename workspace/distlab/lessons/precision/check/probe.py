@@ -113,7 +113,7 @@ class Step:
     taken: tuple[Tensor, ...] = ()
 
 
-class Watch:
+class Ledger:
     """Hooks of one net in one call of `train`, from which its steps are known."""
 
     def __init__(self, net: Net, x: Tensor, y: Tensor, device: torch.device, overflow_step: int | None) -> None:
@@ -261,14 +261,14 @@ def saved_scale(path: Path) -> dict:
         return {"file": False, "scale": None}
     content = torch.load(path, weights_only=False)
     inner = itertools.chain([content], content.values()) if isinstance(content, dict) else []
-    states = [one for one in inner if isinstance(one, dict) and "growth_factor" in one]
+    states = [value for value in inner if isinstance(value, dict) and "growth_factor" in value]
     return {"file": True, "scale": float(states[0]["scale"]) if states else None}
 
 
 @contextmanager
-def optimizers_tell(watch: Watch) -> Iterator[None]:
-    """Every optimizer tells a watch when it is stepped."""
-    handle = register_optimizer_step_pre_hook(watch.optimizer_steps)
+def optimizers_tell(ledger: Ledger) -> Iterator[None]:
+    """Every optimizer tells a ledger when it is stepped."""
+    handle = register_optimizer_step_pre_hook(ledger.optimizer_steps)
     try:
         yield
     finally:
@@ -287,7 +287,7 @@ def observe(me: Placement, attempt: Attempt) -> None:
     x = torch.randn(SAMPLES, CHANNELS, SIDE, SIDE, generator=numbers)
     y = torch.randint(CLASSES, [SAMPLES], generator=numbers)
     device = torch.device("cpu")
-    kinds, watches, records = Kinds(), {}, {}
+    kinds, ledgers, records = Kinds(), {}, {}
     with attempt.watched():
         attempt.load()
         arguments = ("dataset", "model", "epochs", "batch_size", "lr", "max_norm", "dtype", "device", "checkpoint")
@@ -295,11 +295,11 @@ def observe(me: Placement, attempt: Attempt) -> None:
         for seed, (name, how) in enumerate(CALLS.items()):
             torch.manual_seed(seed)
             net = Net()
-            watch = watches[name] = Watch(net, x, y, device, OVERFLOW_STEP if name == "first" else None)
+            ledger = ledgers[name] = Ledger(net, x, y, device, OVERFLOW_STEP if name == "first" else None)
             # Hosts may share a folder, and every rank trains by itself.
             path = run_folder() / f"attempt{me.rank}-{name_of(how['dtype'])}.pt"
             kinds.scalers.clear()
-            with optimizers_tell(watch):
+            with optimizers_tell(ledger):
                 returned = train(
                     dataset=TensorDataset(x, y),
                     model=net,
@@ -316,9 +316,9 @@ def observe(me: Placement, attempt: Attempt) -> None:
                 "checkpoint": saved_scale(path),
             }
     truth = Float32(Net(), x, y)
-    for name, watch in watches.items():
-        steps, max_norm = watch.steps, CALLS[name]["max_norm"]
-        ends = [*(step.weights for step in steps[1:]), weights(watch.net)]
+    for name, ledger in ledgers.items():
+        steps, max_norm = ledger.steps, CALLS[name]["max_norm"]
+        ends = [*(step.weights for step in steps[1:]), weights(ledger.net)]
         records[name] |= {
             "epochs": CALLS[name]["epochs"],
             "max_norm": max_norm,
@@ -333,17 +333,17 @@ def observe(me: Placement, attempt: Attempt) -> None:
         device=device.type,
         autocast=sorted(kinds.autocast),
         **records,
-        **compared(watches, truth),
+        **compared(ledgers, truth),
     )
 
 
-def compared(watches: dict[str, Watch], truth: Float32) -> dict:
+def compared(ledgers: dict[str, Ledger], truth: Float32) -> dict:
     """How the two calls in float16 fit together, and where float32 would have ended."""
-    first, resumed = watches["first"], watches["resumed"]
+    first, resumed = ledgers["first"], ledgers["resumed"]
     if not first.steps or not resumed.steps:
         return {"resumed_off": None, "ends_off": None}
     start, middle, end = first.steps[0].weights, weights(first.net), weights(resumed.net)
-    right = truth.train(start, [(watch.steps, CALLS[name]["max_norm"]) for name, watch in watches.items()][:2])
+    right = truth.train(start, [(ledger.steps, CALLS[name]["max_norm"]) for name, ledger in ledgers.items()][:2])
     return {
         "resumed_off": float((resumed.steps[0].weights - middle).abs().max()),
         "ends_off": float((end - right).norm() / (right - start).norm()),
