@@ -32,7 +32,7 @@ TIMED = re.compile(
     r"test_kernel\.py|::test_(a_notebook_with_live_ranks|a_forkserver_is_killed|an_interrupt_while_hosts_join"
     r"|a_session_fails_at_once_and_closes_without_a_trace|four_ranks_over_ssh|a_host_refuses|a_host_never_answers)\b"
 )
-HOROVOD_SECONDS = 1500
+HOROVOD_SECONDS = ENGINE_SECONDS = 1500
 
 
 def _lesson(item: pytest.Item) -> object | None:
@@ -72,15 +72,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     return lanes.scheduler(config, log)
 
 
+def _wait_for_horovod() -> None:
+    from distlab.horovod_wheel import state
+
+    until = time.monotonic() + HOROVOD_SECONDS
+    while state.current().name == "building" and time.monotonic() < until:
+        time.sleep(0.5)
+
+
+def _wait_for_engine(lock: str | None) -> None:
+    engines = os.environ.get("DISTLAB_ENGINES")
+    if lock and engines:
+        turns.wait(Path(engines) / lock, ENGINE_SECONDS)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Waits before the test's own time begins: for Horovod, for a turn."""
+    """Waits before the test's own time begins: for Horovod, for an engine, for a turn."""
     if item.get_closest_marker("horovod"):
-        from distlab.horovod_wheel import state
-
-        until = time.monotonic() + HOROVOD_SECONDS
-        while state.current().name == "building" and time.monotonic() < until:
-            time.sleep(0.5)
+        _wait_for_horovod()
+    _wait_for_engine(lanes.lock(item.nodeid))
     with turns.turn(Path(os.environ["DISTLAB_TEST_TURNS"]), item.get_closest_marker("alone") is not None):
         return (yield)
 

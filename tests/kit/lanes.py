@@ -15,6 +15,9 @@ HOROVOD = re.compile(
     r"(two_hosts|lessons|engines)/.*horovod|\.ipynb::|test_interface\.py|test_launchers\.py|test_browser\.py"
     r"|test_nbval_sees\.py|::test_make_lab"
 )
+APPTAINER = re.compile(r"engines/test_apptainer")
+# What a test that waits for an engine waits for, in the folder that DISTLAB_ENGINES names: see setup/beside.sh.
+LOCKS = ((APPTAINER, "apptainer.lock"), (re.compile(r"(?!.*/test_browser)" + DOCKER.pattern), "docker.lock"))
 # The first pattern that a test matches says how early it runs; within one place the order stays. Containers
 # are the longest piece and begin as soon as Horovod and the image may be there.
 ORDER = (
@@ -23,7 +26,7 @@ ORDER = (
     re.compile(r"engines/test_browser"),
     DOCKER,
     re.compile(r"engines/test_tensorboard"),
-    re.compile(r"engines/test_apptainer"),
+    APPTAINER,
     re.compile(r"two_hosts/(?!.*(horovod|test_interface|test_launchers))"),
     re.compile(r"engines/test_lab"),
 )
@@ -32,6 +35,11 @@ ORDER = (
 def piece(nodeid: str) -> str:
     """The name of the piece of work that a test belongs to."""
     return "docker" if DOCKER.search(nodeid) else nodeid.partition("::")[0]
+
+
+def lock(nodeid: str) -> str | None:
+    """The name of the lock that is free when a test's engine is ready; None where it needs none."""
+    return next((name for pattern, name in LOCKS if pattern.search(nodeid)), None)
 
 
 def place(nodeid: str) -> int:

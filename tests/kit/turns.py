@@ -1,6 +1,7 @@
 """Tests that are timed run while no other test does, also where two pytest processes share the work."""
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,3 +26,17 @@ def turn(folder: Path, alone: bool) -> Iterator[None]:
             # Not by closing alone: a process that a test forked has the files open, too.
             for file in (door, room):
                 fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def wait(lock: Path, seconds: float) -> None:
+    """Return once nobody holds a lock, or when the time is up; what was waited for is then not ready."""
+    until = time.monotonic() + seconds
+    with lock.open("a") as file:
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.5)
+            else:
+                return fcntl.flock(file, fcntl.LOCK_UN)
+    return None
