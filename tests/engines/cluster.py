@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 from containers import ROOT
+from until import wait_until
 
 # Debian has this user without anybody's help. Root could write everywhere, and JupyterLab refuses it.
 ORDINARY = "www-data"
@@ -56,13 +56,11 @@ def build(sif: Path) -> None:
 
 def _wait_for_port(port: int, seconds: float = 30) -> None:
     # Jupyter prints its address before it listens there.
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < until, f"nobody listens on port {port}"
-            time.sleep(0.1)
+    def listens() -> bool:
+        with socket.socket() as asked:
+            return asked.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(listens, seconds, lambda: f"nobody listens on port {port}")
 
 
 class Cluster:

@@ -12,6 +12,7 @@ from pathlib import Path
 from distlab.classroom.folder import make_copy
 from distlab.classroom.ports import find_free
 from distlab.classroom.seats import PORTS
+from until import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -122,10 +123,15 @@ class Project:
 
     def wait_healthy(self, node: str, seconds: float = 60) -> None:
         """Wait until the engine calls a node healthy."""
-        until = time.monotonic() + seconds
-        while self.inspect(node)["State"]["Health"]["Status"] != "healthy":
-            assert time.monotonic() < until, self.compose("logs", "--tail", "20", node).stdout
-            time.sleep(0.2)
+
+        def healthy() -> bool:
+            return self.inspect(node)["State"]["Health"]["Status"] == "healthy"
+
+        wait_until(healthy, seconds, lambda: self.compose("logs", "--tail", "20", node).stdout)
+
+    def board(self, node: str) -> str:
+        """Where a node's TensorBoard is published."""
+        return f"http://127.0.0.1:{self.ports[f'{node.upper()}_BOARD_PORT']}"
 
 
 def left_of(name: str) -> list[str]:
