@@ -66,7 +66,7 @@ format: $(VENV)/.installed ## mend style
 	@$(BIN)/python -m ruff check --fix . && $(BIN)/python -m ruff format .
 
 record: $(VENV)/.data ## run the lessons and store what they print (LESSONS=path ...)
-	@$(BIN)/python tests/lessons/record.py $(LESSONS)
+	@$(BIN)/python tests/notebooks/record.py $(LESSONS)
 
 bench: $(VENV)/.data ## run every benchmark; each prints ratios of one run
 	@for file in bench/[a-z]*.py; do $(BIN)/distlab bench $$(basename $$file .py) || exit 1; done

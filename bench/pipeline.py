@@ -15,9 +15,9 @@ import sys
 from _ratio import say_ratio, say_times
 from distlab import hosts, run
 from distlab.hosts import parse
-from distlab.insight.bubbles import expected
-from distlab.insight.schedules import bubble, cases
 from distlab.launch import RunResult
+from distlab.lessons.pipeline.pictures.bubbles import expected
+from distlab.lessons.pipeline.schedules import bubble, cases
 
 MICROBATCHES, SWEEP = 8, (1, 2, 4, 8, 16)
 BOUND, BOUND_FOR = 1.15, ("gpipe", "1f1b")
@@ -30,7 +30,7 @@ def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds:
     """Steps of all schedules."""
     sizes = [*SIZES, "--layers", str(max(8, 2 * ranks)), "--samples", str(ranks), "--rounds", str(rounds)]
     words = [*sizes, "--pieces", *map(str, pieces), *more]
-    return run("distlab/experiments/pipe_steps.py", *words, hosts=where, threads=1, quiet=True)
+    return run("distlab/lessons/pipeline/experiments/steps.py", *words, hosts=where, threads=1, quiet=True)
 
 
 def stage_times(records: list[dict]) -> list[float]:

@@ -5,21 +5,18 @@ import importlib.util
 import os
 import re
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import lanes
 import pytest
+import turns
 
-LESSONS = Path(__file__).parent / "lessons"
-KIT = Path(__file__).parent / "kit"
-sys.path[:0] = [str(LESSONS), str(KIT)]
-
-import lanes  # noqa: E402
-import turns  # noqa: E402
+# Fixtures of hosts that stay warm, for tests of lessons and of hosts alike.
+from fixtures import fresh, mark, notebook, temporary, warm, warm_session  # noqa: F401
 
 os.environ["DISTLAB_RUNS"] = tempfile.mkdtemp(prefix="distlab-test-runs-")
 os.environ["TQDM_DISABLE"] = "1"
@@ -38,7 +35,7 @@ HOROVOD_SECONDS = ENGINE_SECONDS = 1500
 def _lesson(item: pytest.Item) -> object | None:
     from distlab import course
 
-    return next((lesson for lesson in course.LESSONS if lesson.path == item.path), None)
+    return next((lesson for lesson in course.lessons() if lesson.path == item.path), None)
 
 
 def _lacking(item: pytest.Item) -> list[str]:

@@ -13,7 +13,7 @@ NAME = "mechanisms.ipynb"
 CELLS = (
     """
 from distlab import check, ranks, run
-from distlab.insight import figure
+from distlab.drawing import figure
 from distlab.lesson import begin, claim, commands, each, end
 
 begin("Every mechanism")

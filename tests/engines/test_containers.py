@@ -9,7 +9,6 @@ import pytest
 from containers import OWNER, ROOT, answer, docker
 from distlab import stages
 from distlab.classroom.project import NODES
-from distlab.launch.scripts import script_names
 from notebook_api import execute
 from until import wait_until
 
@@ -228,8 +227,7 @@ def test_a_lessons_script_trains(project, script):
 
 def test_the_ring_under_mpirun(project):
     """Ranks that no torch knows of; containers often forbid to copy from another process's memory."""
-    name = next(name for name in script_names() if name.endswith("mpi") and name != "ring_mpi")
-    result = project.train("node2", script=name, hosts="node2:1")
+    result = project.train("node2", script="messages/mpi", hosts="node2:1")
     assert result["ok"], result["error"]
     held = [record["held"] for record in result["metrics"]["0"] if record["event"] == "mpi"]
     assert len(held) == 4 and held[0] and all(vector == held[0] for vector in held)

@@ -88,7 +88,7 @@ def left_on(project, node: str) -> list[str]:
 
 
 def test_a_node_loses_a_rank_and_the_other_goes_on(project):
-    result = project.train("node1", script="horovod_elastic", hosts="node1:1")
+    result = project.train("node1", script="horovod/elastic", hosts="node1:1")
     assert result["ok"], result["error"]
     story = [record for own in result["metrics"].values() for record in own if record["event"] == "elastic"]
     killed, ended = ([record for record in story if record["what"] == what] for what in ("killed", "ended"))

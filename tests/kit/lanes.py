@@ -27,7 +27,7 @@ ORDER = (
     DOCKER,
     re.compile(r"engines/test_tensorboard"),
     APPTAINER,
-    re.compile(r"two_hosts/(?!.*(horovod|test_interface|test_launchers))"),
+    re.compile(r"(two_hosts|lessons)/(?!.*(horovod|test_interface|test_launchers))"),
     re.compile(r"engines/test_lab"),
 )
 

@@ -11,8 +11,8 @@ import namespaces
 import needs
 import pytest
 import sshd
-from distlab.experiments import horovod_elastic
 from distlab.hosts.interface import interface_of, leading_to, network_of, socket_variables, source_address
+from distlab.lessons.horovod.experiments import elastic as horovod_elastic
 from running import SCRIPTS, marked_environment
 
 pytestmark = pytest.mark.timeout(200)

@@ -14,7 +14,7 @@ def test_a_course_fits_its_hours_and_fills_them(hours, least_share):
 
 def test_a_longer_course_has_all_of_a_shorter_one_in_order():
     two, four, eight = (course.syllabus(hours) for hours in course.COURSES)
-    assert set(two) < set(four) < set(eight) == set(course.LESSONS)
+    assert set(two) < set(four) < set(eight) == set(course.lessons())
     assert [lesson.file for lesson in four] == sorted(
         (lesson.file for lesson in four), key=lambda file: (file[0] != "S", file)
     )
@@ -25,7 +25,7 @@ def test_a_course_that_there_is_not():
         course.syllabus(3)
 
 
-@pytest.mark.parametrize("lesson", [one for one in course.LESSONS if one.here], ids=lambda one: one.title)
+@pytest.mark.parametrize("lesson", [one for one in course.lessons() if one.here], ids=lambda one: one.title)
 def test_a_notebook_says_the_minutes_of_the_list(lesson):
     told = re.search(r"It takes(?:\*\*)? (\d+) minutes", lesson.path.read_text())
     assert told and int(told[1]) == lesson.minutes
@@ -33,5 +33,5 @@ def test_a_notebook_says_the_minutes_of_the_list(lesson):
 
 def test_only_lessons_that_are_here_are_linked():
     markup = course.Syllabus()._repr_html_()
-    for lesson in course.LESSONS:
+    for lesson in course.lessons():
         assert (f'href="{lesson.file}"' in markup) == lesson.path.exists()

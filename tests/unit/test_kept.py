@@ -4,7 +4,7 @@ import threading
 
 import pytest
 import torch
-from distlab.loop import kept
+from distlab.measure import kept
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

@@ -32,7 +32,7 @@ def test_a_file_is_a_piece_and_containers_are_one(nodeid, piece):
 
 
 def test_what_waits_for_horovod_is_late_and_all_that_asks_for_it_waits():
-    early, late = "tests/unit/test_horovod_wheel.py::test_a", "tests/two_hosts/test_horovod_ddp.py::test_a"
+    early, late = "tests/unit/test_horovod_wheel.py::test_a", "tests/lessons/horovod/test_horovod_ddp.py::test_a"
     assert lanes.place(early) < lanes.place("tests/engines/test_containers.py::test_a") < lanes.place(late)
     assert lanes.HOROVOD.search(late) and not lanes.HOROVOD.search(early)
     # By its text: whoever calls needs.horovod() would be left out if it did not wait.
@@ -103,7 +103,8 @@ def run(folder: Path, text: str, ci: str, *words: str) -> subprocess.CompletedPr
     (folder / "test_mixed.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml", *words]
     plugin = ["-p", "conftest", "--rootdir", folder, folder]
-    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    tests = (ROOT / "tests", ROOT / "tests" / "kit", ROOT / "tests" / "notebooks")
+    paths = os.pathsep.join([*map(str, tests), os.environ.get("PYTHONPATH", "")])
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     env |= {"CI": ci, "PYTHONPATH": paths}
     return subprocess.run(

@@ -1,6 +1,8 @@
 """The lessons of the course: what each is called, how long it takes, what it needs."""
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from distlab.runs import WORKSPACE
@@ -12,7 +14,13 @@ class CourseError(ValueError):
 
 @dataclass(frozen=True)
 class Lesson:
-    """One notebook. `needs` are packages beyond torch; `shortest` is the shortest course it is in, in hours."""
+    """One notebook of the course.
+
+    Attributes:
+        shortest: the shortest course that it is in, in hours.
+        needs: packages beyond torch.
+        exercise: the exercise that ends it, as `check` takes it.
+    """
 
     file: str
     title: str
@@ -20,6 +28,7 @@ class Lesson:
     shortest: int
     teaches: str
     needs: tuple[str, ...] = ()
+    exercise: str | None = None
 
     @property
     def path(self) -> Path:
@@ -32,43 +41,23 @@ class Lesson:
         return self.path.exists()
 
 
-LESSONS = (
-    Lesson("Start_Here.ipynb", "Start here", 10, 2, "the hosts, the course, the first run on four ranks"),
-    Lesson("01_data_parallel.ipynb", "DataParallel", 35, 2, "one process, several devices, and why it stops scaling"),
-    Lesson(
-        "02_message_passing.ipynb",
-        "Message passing",
-        90,
-        4,
-        "ranks, send and receive, collectives, a ring",
-        ("ipyparallel", "mpi4py"),
-    ),
-    Lesson(
-        "03_distributed_data_parallel.ipynb",
-        "Distributed data parallel",
-        75,
-        2,
-        "one process per device, gradients averaged while backward runs",
-    ),
-    Lesson("04_horovod.ipynb", "Horovod", 45, 8, "the same training with another library", ("horovod",)),
-    Lesson(
-        "05_mixed_precision_and_memory_format.ipynb",
-        "Mixed precision and memory format",
-        60,
-        8,
-        "fewer bits and a better layout, and when they pay",
-    ),
-    Lesson(
-        "06_pipeline_parallelism.ipynb",
-        "Pipeline parallelism",
-        70,
-        8,
-        "a model over several devices, its schedules",
-    ),
-    Lesson("07_challenge.ipynb", "Challenge", 90, 8, "everything at once, checked"),
-)
-
+START = Lesson("Start_Here.ipynb", "Start here", 10, 2, "the hosts, the course, the first run on four ranks")
+CHALLENGE = Lesson("Challenge.ipynb", "Challenge", 90, 8, "everything at once, checked")
 COURSES = (2, 4, 8)
+FOLDER = Path(__file__).resolve().parent / "lessons"
+
+
+@cache
+def folders() -> dict[str, Lesson]:
+    """The lessons by the name of their folder, in the order of the course."""
+    names = [path.parent.name for path in FOLDER.glob("*/__init__.py")]
+    cards = {name: import_module(f"distlab.lessons.{name}").LESSON for name in names}
+    return dict(sorted(cards.items(), key=lambda card: card[1].file))
+
+
+def lessons() -> list[Lesson]:
+    """All notebooks of the course, from the first to the challenge."""
+    return [START, *folders().values(), CHALLENGE]
 
 
 def syllabus(hours: int) -> list[Lesson]:
@@ -79,7 +68,7 @@ def syllabus(hours: int) -> list[Lesson]:
     """
     if hours not in COURSES:
         raise CourseError(f"there is no course of {hours} hours: choose {', '.join(map(str, COURSES))}")
-    return [lesson for lesson in LESSONS if lesson.shortest <= hours]
+    return [lesson for lesson in lessons() if lesson.shortest <= hours]
 
 
 class Syllabus:
@@ -87,7 +76,7 @@ class Syllabus:
 
     def rows(self) -> list[tuple[Lesson, list[bool]]]:
         """Each lesson and whether the 2, 4 and 8 hour courses have it."""
-        return [(lesson, [lesson in syllabus(hours) for hours in COURSES]) for lesson in LESSONS]
+        return [(lesson, [lesson in syllabus(hours) for hours in COURSES]) for lesson in lessons()]
 
     def minutes(self, hours: int) -> int:
         """Minutes of work in the course of so many hours; the rest is breaks and questions."""

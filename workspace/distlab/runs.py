@@ -38,9 +38,15 @@ def workspace_trouble() -> tuple[str, str] | None:
     return text, f"on the host, write {settings} to .env and start anew"
 
 
-def new_run_name(script: str) -> str:
+def short_name(script: str | Path) -> str:
+    """A script's name as a word: `ddp`, and `ddp-shards` for an experiment of a lesson."""
+    path = Path(script)
+    return f"{path.parts[-3]}-{path.stem}" if path.parent.name == "experiments" else path.stem
+
+
+def new_run_name(script: str | Path) -> str:
     """A name that sorts by time: `20260131-142500-ddp-417`."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(script).stem}-{os.getpid()}"
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{short_name(script)}-{os.getpid()}"
 
 
 def script_name() -> str:

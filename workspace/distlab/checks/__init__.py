@@ -5,9 +5,9 @@
 An exercise NAME is four files:
 
     exercises/NAME.py, solutions/NAME.py      what the attendee edits, and one that holds
-    checks/probes/NAME.py                     runs in each rank: calls the attendee's functions, reports
-    checks/requirements/NAME.py               pytest functions over what the ranks reported, in the order
-                                              in which one would mend them; a failing one says the mistake
+    lessons/LESSON/check/probe.py             runs in each rank: calls the attendee's functions, reports
+    lessons/LESSON/check/requirements.py      what must hold of what the ranks reported, in the order
+                                              in which one would mend it; what fails says the mistake
 
 A check runs on two hosts of two ranks each under torchrun, or where and how its requirements say:
 HOSTS = "node1:1", LAUNCHER = "horovodrun".

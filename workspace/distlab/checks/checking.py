@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+from distlab import course
 from distlab.checks.result import CheckResult, Requirement
 from distlab.checks.trouble import explain
 from distlab.course import CourseError
@@ -13,7 +14,6 @@ from distlab.hosts import HostsError, parse
 from distlab.launch import RunFailed, run
 from distlab.runs import WORKSPACE
 
-HERE = Path(__file__).resolve().parent
 # Where and how an exercise runs, unless its requirements say otherwise: HOSTS = "node1:1", LAUNCHER = "horovodrun".
 TWO_HOSTS, TORCHRUN = "node1:2,node2:2", "torchrun"
 # Agents that start cold on a busy machine, and the end of a job that stands still.
@@ -22,7 +22,16 @@ START_SECONDS = 90.0
 
 def names() -> list[str]:
     """The exercises that can be checked."""
-    return sorted(path.stem for path in (HERE / "requirements").glob("[!_]*.py"))
+    return sorted(_lessons())
+
+
+def _lessons() -> dict[str, str]:
+    return {lesson.exercise: name for name, lesson in course.folders().items() if lesson.exercise}
+
+
+def folder_of(exercise: str) -> Path:
+    """Where the probe and the requirements of an exercise are."""
+    return course.FOLDER / _lessons()[exercise] / "check"
 
 
 def _find(exercise: str, file: str | os.PathLike | None) -> Path:
@@ -41,7 +50,7 @@ def _find(exercise: str, file: str | os.PathLike | None) -> Path:
 
 def _said(exercise: str, name: str, default: str) -> str:
     # Read, not imported: only the engine may load requirements, whose marks it knows.
-    for line in ast.parse((HERE / "requirements" / f"{exercise}.py").read_bytes()).body:
+    for line in ast.parse((folder_of(exercise) / "requirements.py").read_bytes()).body:
         if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == name:
             return ast.literal_eval(line.value)
     return default
@@ -103,7 +112,7 @@ def _observe(exercise: str, path: Path, where: list, timeout: float) -> CheckRes
 
     # Without GPUs a check gives the same answer on every machine.
     env = {"CUDA_VISIBLE_DEVICES": "", "DISTLAB_JOIN_TIMEOUT": str(timeout + 10)}
-    probe = HERE / "probes" / f"{exercise}.py"
+    probe = folder_of(exercise) / "probe.py"
     how = {"hosts": where, "launcher": _said(exercise, "LAUNCHER", TORCHRUN), "timeout": timeout + START_SECONDS}
     try:
         done = run(probe, str(path), str(timeout), env=env, quiet=True, **how)
@@ -111,5 +120,5 @@ def _observe(exercise: str, path: Path, where: list, timeout: float) -> CheckRes
     except RunFailed as failure:
         done = failure.result
         trouble = explain(done, _shown(path))
-    requirements = judge(HERE / "requirements" / f"{exercise}.py", Job(done, trouble))
+    requirements = judge(folder_of(exercise) / "requirements.py", Job(done, trouble))
     return CheckResult(exercise, _shown(path), requirements, done)

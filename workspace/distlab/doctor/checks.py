@@ -215,7 +215,7 @@ def check_horovod() -> Finding:
 
 def check_lessons() -> Finding:
     """Each lesson of this copy has what it needs."""
-    here = [lesson for lesson in course.LESSONS if lesson.here]
+    here = [lesson for lesson in course.lessons() if lesson.here]
     lacking = [
         f"{lesson.title} needs {need}"
         for lesson in here
@@ -226,7 +226,7 @@ def check_lessons() -> Finding:
         return Finding("lessons", "wrong", "no notebook found", "is this a whole copy of the workshop?")
     if lacking:
         return Finding("lessons", "wrong", "; ".join(lacking), "run make lab again")
-    return Finding("lessons", "fine", f"{len(here)} of {len(course.LESSONS)} lessons are here")
+    return Finding("lessons", "fine", f"{len(here)} of {len(course.lessons())} lessons are here")
 
 
 def check_meeting() -> Finding:

@@ -61,7 +61,7 @@ class Finding:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from distlab.insight.slots import picture
+        from distlab.drawing.slots import picture
 
         return picture(self)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from distlab.launch.result import RankEnd, RunResult
 from distlab.launch.verdict import Ending, blame, describe_late, exit_status, trim_stack
 from distlab.launch.watch import Watch
+from distlab.runs import short_name
 
 
 def _endings(watch: Watch) -> list[Ending]:
@@ -78,7 +79,7 @@ def conclude(
         ranks.append(RankEnd(end.rank, end.host, end.rank - job.first_rank, how, status, log))
     said = watch.ended.values()
     return RunResult(
-        script=script.stem,
+        script=short_name(script),
         launcher=launcher,
         ok=ok,
         hosts=list(watch.jobs),

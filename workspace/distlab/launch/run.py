@@ -82,7 +82,7 @@ def run(
     where = _resolve_hosts(hosts)
     if launcher in commands.LAUNCHERS:
         _require_launcher(launcher)
-    folder = make_folder(runs_root() / f"{new_run_name(path.name)}-{uuid.uuid4().hex[:4]}").resolve()
+    folder = make_folder(runs_root() / f"{new_run_name(path)}-{uuid.uuid4().hex[:4]}").resolve()
     session = session or default_session()
     voice = Voice(folder, quiet, out)
     words = [*arguments, *to_arguments(options)]

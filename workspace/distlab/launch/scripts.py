@@ -6,8 +6,7 @@ from pathlib import Path
 from distlab.runs import WORKSPACE
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Training scripts, and the small experiments behind single claims of a lesson.
-FOLDERS = (PACKAGE / "scripts", PACKAGE / "experiments")
+SCRIPTS, LESSONS = PACKAGE / "scripts", PACKAGE / "lessons"
 
 
 class ScriptError(ValueError):
@@ -15,12 +14,22 @@ class ScriptError(ValueError):
 
 
 def script_names() -> list[str]:
-    """Names of the lessons' scripts and experiments."""
-    return sorted(path.stem for folder in FOLDERS for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    """Names of the training scripts, such as `ddp`, and of the lessons' experiments, such as `ddp/shards`."""
+    scripts = [path.stem for path in SCRIPTS.glob("[!_]*.py")]
+    experiments = [f"{path.parts[-3]}/{path.stem}" for path in LESSONS.glob("*/experiments/[!_]*.py")]
+    return sorted(scripts) + sorted(experiments)
+
+
+def _named(text: str) -> Path | None:
+    lesson, _, name = text.rpartition("/")
+    if not name.isidentifier() or (lesson and not lesson.isidentifier()):
+        return None
+    path = (LESSONS / lesson / "experiments" if lesson else SCRIPTS) / f"{name}.py"
+    return path if path.is_file() else None
 
 
 def find_script(script: object) -> Path:
-    """The file of a lesson's script by name (`ddp`), or of any script by path.
+    """The file of a training script (`ddp`) or an experiment (`ddp/shards`) by name, or of any script by path.
 
     Raises:
         ScriptError: no such file, or a function where a file is needed.
@@ -32,15 +41,13 @@ def find_script(script: object) -> Path:
             "Save it in a .py file and run that"
         )
     text = str(script)
-    for folder in FOLDERS:
-        lesson = folder / f"{text}.py"
-        if text.isidentifier() and lesson.exists():
-            return lesson
+    if named := _named(text):
+        return named
     path = Path(text)
     for base in (Path.cwd(), WORKSPACE):
         if (base / path).is_file():
             return (base / path).resolve()
-    close = difflib.get_close_matches(path.stem, script_names(), 1)
+    close = difflib.get_close_matches(text.removesuffix(".py"), script_names(), 1)
     hint = f"did you mean {close[0]}?" if close else f"the lessons' scripts are {', '.join(script_names())}"
     raise ScriptError(f"no script {text!r}, neither by name nor as a file: {hint}")
 

@@ -9,7 +9,6 @@ The one place that chooses device and backend. A training script needs one of th
 `me` is a `Rank`; nothing else in the package reads the launcher's environment variables.
 """
 
-from distlab.process.clock import ahead_of_rank_0
 from distlab.process.device import now
 from distlab.process.environment import LAUNCHERS, Placement, read_placement
 from distlab.process.group import Rank, alone, group
@@ -23,7 +22,6 @@ __all__ = [
     "LAUNCHERS",
     "Placement",
     "Rank",
-    "ahead_of_rank_0",
     "alone",
     "amp_dtype",
     "device_name",

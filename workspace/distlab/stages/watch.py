@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from distlab import process
+from distlab.measure.clock import ahead_of_rank_0
 from distlab.stages.pipeline import Pipeline
 
 FORWARD, BACKWARD, INPUT, WEIGHTS = "forward", "backward", "backward input", "backward weights"
@@ -32,7 +33,7 @@ class Watch:
 
     def __init__(self, model: Pipeline) -> None:
         self.stages, self.me, self.device = model.stages, model.me, model.me.device
-        self.ahead = process.ahead_of_rank_0(model.me)
+        self.ahead = ahead_of_rank_0(model.me)
         self.spans: list[dict] = []
         self.began = 0.0
 

@@ -1,1 +1,0 @@
-"""Scripts that run in the ranks of a check, one for each exercise."""

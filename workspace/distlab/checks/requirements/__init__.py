@@ -1,1 +1,0 @@
-"""What each exercise has to fulfil."""

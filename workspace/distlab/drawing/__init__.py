@@ -1,0 +1,1 @@
+"""What all pictures have in common: figures with words for whoever cannot see them, colours, lanes of time, hosts."""

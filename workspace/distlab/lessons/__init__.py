@@ -1,0 +1,1 @@
+"""The lessons of the course, a folder each: its card, experiments, pictures and the check of its exercise."""

@@ -1,0 +1,71 @@
+"""Where the time of a training step goes: one device beside replicas, a panel per network."""
+
+from distlab.drawing.colours import INK, PALE, PAPER, SOFT
+from distlab.drawing.figure import Picture, guide_lines, new, require, say
+
+# Greys and hatches: these are parts of a step, and colours belong to replicas.
+PARTS = {
+    "scatter": ("scatter", PAPER, "....."),
+    "replicate": ("replicate", PAPER, "////"),
+    "parallel_apply": ("forward (parallel apply)", "#b6bcc6", ""),
+    "gather": ("gather", PAPER, "xxxx"),
+    "backward": ("loss and backward", SOFT, ""),
+    "update": ("update", PALE, ""),
+}
+COPYING = ("scatter", "replicate", "gather")
+
+
+def groups(records: list[dict]) -> dict[str, list[dict]]:
+    """Network -> its records, one device first."""
+    found: dict[str, list[dict]] = {}
+    for record in sorted(require(records, "parts"), key=lambda one: one["replicas"]):
+        found.setdefault(record["model"], []).append(record)
+    return found
+
+
+def times(records: list[dict], model: str) -> float:
+    """How many times the step of one device a step on replicas takes."""
+    one, *_, many = groups(records)[model]
+    return many["milliseconds"]["whole"] / one["milliseconds"]["whole"]
+
+
+def picture(records: list[dict]) -> Picture:
+    """A panel per network; in it a bar per kind, divided into the parts of a step.
+
+    Args:
+        records: of the event `parts`, each with model, replicas (0 for one device), threads and
+            milliseconds (of each part, and `whole`).
+    """
+    panels = groups(records)
+    every = [one for both in panels.values() for one in both]
+    said = "; ".join(f"{one['model']}, {_name(one)}: {one['milliseconds']['whole']:.1f} ms" for one in every)
+    alt = f"Time of one training step by its parts. {said}."
+    figure, all_axes = new(1.15 * len(panels) + 0.9, alt, rows=len(panels))
+    handles: dict = {}
+    for axes, (model, both) in zip(all_axes, panels.items(), strict=True):
+        guide_lines(axes, "x")
+        longest = max(one["milliseconds"]["whole"] for one in both)
+        for row, record in enumerate(both):
+            left = 0.0
+            for part, (label, colour, hatch) in PARTS.items():
+                width = record["milliseconds"].get(part, 0.0)
+                if width:
+                    look = {"color": colour, "edgecolor": INK, "hatch": hatch, "linewidth": 0.7}
+                    handles[label] = axes.barh(row, width, 0.62, left, **look)
+                left += width
+            axes.text(left + 0.01 * longest, row, f"{left:.1f} ms", va="center", fontsize=9, color=INK)
+        axes.set_yticks(range(len(both)), [_name(one) for one in both])
+        axes.set_ylim(len(both) - 0.5, -0.5)
+        axes.set_xlim(0, 1.12 * longest)
+        ratio = times(records, model)
+        last = axes is all_axes[-1]
+        say(axes, f"{model}: {ratio:.1f} times as long on replicas", "milliseconds of one step" if last else None, None)
+    names = [label for label, _, _ in PARTS.values() if label in handles]
+    bars = [handles[name] for name in names]
+    figure.legend(bars, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _name(record: dict) -> str:
+    cores = f", {record['threads']} core{'s' * (record['threads'] != 1)}" if record["device"] == "cpu" else ""
+    return f"{record['replicas'] or 'one'} {'replicas' if record['replicas'] else 'device'}{cores}"

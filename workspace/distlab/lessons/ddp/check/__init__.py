@@ -1,0 +1,1 @@
+"""What makes the exercise of this lesson right, and which mistake was made."""

@@ -1,0 +1,1 @@
+"""What ranks run for single claims of the lesson: `run("ddp/NAME")`."""

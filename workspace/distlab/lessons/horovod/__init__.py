@@ -1,0 +1,13 @@
+"""The same training with another library."""
+
+from distlab.course import Lesson
+
+LESSON = Lesson(
+    file="04_horovod.ipynb",
+    title="Horovod",
+    minutes=45,
+    shortest=8,
+    teaches="the same training with another library",
+    exercise="horovod_ddp",
+    needs=("horovod",),
+)

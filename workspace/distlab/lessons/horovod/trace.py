@@ -1,0 +1,183 @@
+"""From the file that HOROVOD_TIMELINE names to the way of each tensor through its all-reduce.
+
+Only rank 0 writes that file. It has a rank's readiness only with HOROVOD_CACHE_CAPACITY=0: otherwise
+Horovod remembers tensors and need not negotiate them again. A rank counts as ready when rank 0 hears
+of it, once in a cycle, so these moments are no finer than HOROVOD_CYCLE_TIME.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distlab.measure.trace import Interval
+
+NEGOTIATE, TRAVEL = "NEGOTIATE_ALLREDUCE", "ALLREDUCE"
+# Over gloo, MPI and NCCL.
+REDUCES = ("GLOO_ALLREDUCE", "MPI_ALLREDUCE", "NCCL_ALLREDUCE")
+COPY_IN, COPY_OUT = "MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER"
+PREFIX = "allreduce."
+# What the course's training loop sums once in an epoch.
+NO_GRADIENTS = ("totals",)
+# What stands before an event.
+BETWEEN = re.compile(r"[\[,\s]+")
+WIDTHS = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "uint8": 1, "int8": 1, "int32": 4, "int64": 8}
+
+
+@dataclass(frozen=True)
+class Trip:
+    """One tensor's way through one all-reduce; times in milliseconds.
+
+    Attributes:
+        group: number of the all-reduce; tensors that travelled together share it.
+        ready: rank -> when rank 0 heard that it is ready; empty where a tensor was not negotiated.
+        negotiate: from the first rank's word to the last one's.
+        queue: from then, or from where Horovod took it up, until it is copied or sent.
+        copy_in, copy_out: into the fusion buffer and back; None for a tensor that travels alone.
+        size: bytes; None if the file does not say.
+    """
+
+    tensor: str
+    group: int
+    ready: dict[int, float]
+    negotiate: Interval | None
+    queue: Interval
+    copy_in: Interval | None
+    reduce: Interval
+    copy_out: Interval | None
+    size: int | None
+
+    @property
+    def begin(self) -> float:
+        """When rank 0 first heard of it."""
+        return (self.negotiate or self.queue)[0]
+
+    @property
+    def end(self) -> float:
+        """When the result is where it belongs."""
+        return (self.copy_out or self.reduce)[1]
+
+    @property
+    def waits(self) -> bool:
+        """Its all-reduce began after every rank was ready; False where nobody's readiness is known."""
+        return bool(self.ready) and max(self.ready.values()) <= self.reduce[0]
+
+
+def read(path: Path | str) -> list[dict]:
+    """The events of a timeline; one that a killed job left is read as far as it is whole.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no timeline, or an empty one.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no timeline {path}: rank 0 writes it, on its host, where HOROVOD_TIMELINE says")
+    text, events, place = path.read_text(), [], 0
+    while found := BETWEEN.match(text, place):
+        try:
+            event, place = json.JSONDecoder().raw_decode(text, found.end())
+        except ValueError:
+            break
+        events.append(event)
+    if not events:
+        raise ValueError(f"{path} holds no events of Horovod: did the run get past hvd.init()?")
+    return events
+
+
+@dataclass
+class _Now:
+    """What is known of a tensor that is on its way; times in microseconds."""
+
+    open: list[tuple[str, float]] = field(default_factory=list)
+    ready: dict[int, float] = field(default_factory=dict)
+    spans: dict[str, Interval] = field(default_factory=dict)
+    group: int = 0
+
+    def trip(self, tensor: str, end: dict) -> Trip | None:
+        reduce = next((self.spans[name] for name in REDUCES if name in self.spans), None)
+        if reduce is None:
+            return None
+        negotiate, copy_in = self.spans.get(NEGOTIATE), self.spans.get(COPY_IN)
+        taken = negotiate[1] if negotiate else self.spans[TRAVEL][0]
+        times = (negotiate, (taken, (copy_in or reduce)[0]), copy_in, reduce, self.spans.get(COPY_OUT))
+        ready = {rank: at / 1000 for rank, at in sorted(self.ready.items())}
+        return Trip(tensor, self.group, ready, *(one and (one[0] / 1000, one[1] / 1000) for one in times), _size(end))
+
+
+def _size(end: dict) -> int | None:
+    said = end.get("args", {})
+    width = WIDTHS.get(said.get("dtype"))
+    return width and math.prod(json.loads(said["shape"])) * width
+
+
+def trips(events: Iterable[dict]) -> list[Trip]:
+    """The all-reduces that are in the file from begin to end, in the order in which they ended.
+
+    Args:
+        events: as `read` gives them.
+    """
+    names: dict[int, str] = {}
+    under_way: dict[int, _Now] = {}
+    made, group, leaving = [], 0, True
+    for event in events:
+        kind, pid = event.get("ph"), event.get("pid")
+        if kind == "M" and event["name"] == "process_name" and "name" in event["args"]:
+            names[pid] = event["args"]["name"]
+        if kind not in ("B", "E", "X") or not names.get(pid, "").startswith(PREFIX):
+            continue
+        now, at = under_way.setdefault(pid, _Now()), event["ts"]
+        if kind == "X":
+            now.ready.setdefault(int(event["name"]), at)
+        elif kind == "B":
+            now.open.append((event["name"], at))
+            if event["name"] in REDUCES:
+                # Horovod notes the begin for all tensors of an all-reduce before the end for any.
+                group, leaving = group + leaving, False
+                now.group = group
+        elif now.open:
+            name, begin = now.open.pop()
+            now.spans[name] = (begin, at)
+            leaving = leaving or name in REDUCES
+            if name == TRAVEL:
+                made.append(now.trip(names[pid].removeprefix(PREFIX), event))
+                under_way[pid] = _Now()
+    return [one for one in made if one]
+
+
+def steps(trips: Iterable[Trip], without: Sequence[str] = NO_GRADIENTS) -> list[list[Trip]]:
+    """The trips of each training step, in the order of their all-reduces: the n-th of each tensor are step n.
+
+    What is reduced less than half as often as others, such as a sum at the end of an epoch, is left out.
+
+    Args:
+        without: tensors that are no gradients.
+    """
+    by_tensor: dict[str, list[Trip]] = {}
+    for one in trips:
+        if one.tensor not in without:
+            by_tensor.setdefault(one.tensor, []).append(one)
+    most = max(map(len, by_tensor.values()), default=0)
+    gradients = [own for own in by_tensor.values() if 2 * len(own) >= most]
+    return [sorted(step, key=lambda one: (one.group, one.begin)) for step in zip(*gradients, strict=False)]
+
+
+def groups(step: Iterable[Trip]) -> list[list[Trip]]:
+    """Trips by all-reduce, in the order in which these went: each list travelled together."""
+    made: dict[int, list[Trip]] = {}
+    for one in sorted(step, key=lambda one: one.group):
+        made.setdefault(one.group, []).append(one)
+    return list(made.values())
+
+
+def quickest(steps: Sequence[list[Trip]]) -> list[Trip]:
+    """The step that other work disturbed least: from its first word to its last copy it took the shortest.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not steps:
+        raise ValueError("the timeline holds no whole training step: did the run end before its first one?")
+    return min(steps, key=lambda step: max(one.end for one in step) - min(one.begin for one in step))
