@@ -12,7 +12,6 @@ from pathlib import Path
 from distlab.classroom.folder import make_copy
 from distlab.classroom.ports import find_free
 from distlab.classroom.seats import PORTS
-from until import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -116,6 +115,10 @@ class Project:
         """Where a node's JupyterLab is published."""
         return f"http://127.0.0.1:{self.ports[f'{node.upper()}_PORT']}"
 
+    def board(self, node: str) -> str:
+        """Where a node's TensorBoard is published."""
+        return f"http://127.0.0.1:{self.ports[f'{node.upper()}_BOARD_PORT']}"
+
     def token(self, node: str) -> str:
         """The token in the node's log, as the instructor finds it."""
         log = self.compose("logs", "--no-color", node).stdout
@@ -123,15 +126,10 @@ class Project:
 
     def wait_healthy(self, node: str, seconds: float = 60) -> None:
         """Wait until the engine calls a node healthy."""
-
-        def healthy() -> bool:
-            return self.inspect(node)["State"]["Health"]["Status"] == "healthy"
-
-        wait_until(healthy, seconds, lambda: self.compose("logs", "--tail", "20", node).stdout)
-
-    def board(self, node: str) -> str:
-        """Where a node's TensorBoard is published."""
-        return f"http://127.0.0.1:{self.ports[f'{node.upper()}_BOARD_PORT']}"
+        until = time.monotonic() + seconds
+        while self.inspect(node)["State"]["Health"]["Status"] != "healthy":
+            assert time.monotonic() < until, self.compose("logs", "--tail", "20", node).stdout
+            time.sleep(0.2)
 
 
 def left_of(name: str) -> list[str]:

@@ -73,7 +73,7 @@ def test_gpus(engine, gpus):
         assert service["environment"]["NVIDIA_VISIBLE_DEVICES"] == wanted[name]
         assert service["ulimits"] == {"memlock": -1, "stack": 67108864}
     # Where nvidia is the engine's default runtime, the plain file must still mean no GPU.
-    assert {node["environment"]["NVIDIA_VISIBLE_DEVICES"] for node in read(BASE)["services"].values()} == {"void"}
+    assert {one["environment"]["NVIDIA_VISIBLE_DEVICES"] for one in read(BASE)["services"].values()} == {"void"}
 
 
 @pytest.mark.parametrize("files", [(BASE,), (BASE, GPU), (BASE, SUBNET)], ids=["plain", "gpu", "subnet"])

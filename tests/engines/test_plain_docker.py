@@ -3,12 +3,12 @@
 import json
 import re
 import shlex
+import time
 
 import pytest
 from containers import ROOT, docker
 from distlab.classroom.ports import find_free
 from distlab.classroom.project import NODES
-from until import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -39,13 +39,12 @@ def two_nodes(image):
         docker("volume", "rm", "distlab-shared", check=False)
 
 
-def health(node: str) -> str:
-    """What the engine says of a container's health."""
-    return docker("inspect", "-f", "{{.State.Health.Status}}", node).stdout.strip()
-
-
 def test_two_docker_runs_train_together(two_nodes):
-    wait_until(lambda: {health(node) for node in NODES} == {"healthy"}, 60, lambda: list(map(health, NODES)))
+    until = time.monotonic() + 60
+    for node in NODES:
+        while docker("inspect", "-f", "{{.State.Health.Status}}", node).stdout.strip() != "healthy":
+            assert time.monotonic() < until, docker("logs", node).stdout
+            time.sleep(0.3)
     assert "token=" in docker(*two_nodes[1:]).stdout
     for node in NODES:
         said = docker("exec", node, "distlab", "run", "ddp", "--json", "--", "--epochs", "1", "--limit", "2000")

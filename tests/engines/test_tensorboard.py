@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 from distlab import report
-from until import wait_until
 
 DISTLAB = Path(sys.executable).with_name("distlab")
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -57,9 +57,10 @@ class Board:
         return {run: sorted(tags) for run, tags in json.loads(self.get("data/plugin/scalars/tags")).items()}
 
     def wait_for(self, true: Callable[[dict], bool]) -> dict[str, list[str]]:
-        """The runs' tags, once that is true of them."""
-        wait_until(lambda: true(self.tags()), SEEN_SECONDS, self.tags)
-        return self.tags()
+        until = time.monotonic() + SEEN_SECONDS
+        while not true(tags := self.tags()) and time.monotonic() < until:
+            time.sleep(0.2)
+        return tags
 
 
 @pytest.fixture
@@ -71,10 +72,10 @@ def board(tmp_path):
         return started[-1]
 
     yield start
-    for board in started:
-        board.process.kill()
-        board.process.wait()
-        for left in board.family:
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+        for left in one.family:
             if left.is_running():
                 left.kill()
 
@@ -92,7 +93,7 @@ def test_a_run_is_seen_and_a_deleted_one_disappears(board, tmp_path):
     done = subprocess.run([DISTLAB, *RUN], env=started.env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    (epoch,) = [record for record in report.read(run) if record["event"] == "epoch" and record["rank"] == 1]
+    (epoch,) = [one for one in report.read(run) if one["event"] == "epoch" and one["rank"] == 1]
     ranks = [f"{run.name}/rank{rank}" for rank in (0, 1)]
     tags = started.wait_for(lambda tags: all("end/seconds" in tags.get(rank, []) for rank in ranks))
     assert sorted(tags) == ranks
@@ -110,11 +111,11 @@ def test_a_run_is_seen_and_a_deleted_one_disappears(board, tmp_path):
 def test_it_leaves_nothing_and_listens_on_this_machine_only(board, how):
     started = board()
     family = started.family
-    assert any("tensorboard.main" in child.cmdline() for child in family)
-    pids = [started.process.pid, *(child.pid for child in family)]
-    sockets = [held for held in psutil.net_connections("tcp") if held.status == "LISTEN" and held.pid in pids]
-    assert started.port in {held.laddr.port for held in sockets}
-    assert {held.laddr.ip for held in sockets} <= {"127.0.0.1", "::1"}
+    assert any("tensorboard.main" in one.cmdline() for one in family)
+    pids = [started.process.pid, *(one.pid for one in family)]
+    listening = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.pid in pids]
+    assert started.port in {one.laddr.port for one in listening}
+    assert {one.laddr.ip for one in listening} <= {"127.0.0.1", "::1"}
     started.process.send_signal(how)
     status = started.process.wait(timeout=30)
     if how != signal.SIGKILL:
