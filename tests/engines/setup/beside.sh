@@ -33,7 +33,9 @@ said "the image's environment is installed"
 until [ -e .venv/.installed ]; do sleep 1; done
 "$python" -m distlab.horovod_wheel
 said "Horovod's wheel is ready"
-WORKSHOP_IMAGE=distlab docker compose build --quiet
+# As the tests build it, so that they find it built.
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
+WORKSHOP_IMAGE=distlab WORKSHOP_VERSION=$version docker compose build --quiet
 flock -u 8
 said "the Docker image is built"
 
