@@ -25,10 +25,9 @@ ORDER = (
     re.compile(r"engines/test_compose_files"),
     re.compile(r"engines/test_browser"),
     DOCKER,
-    re.compile(r"engines/test_tensorboard"),
-    APPTAINER,
+    re.compile(r"engines/test_(tensorboard|lab)"),
     re.compile(r"(two_hosts|lessons)/(?!.*(horovod|test_interface|test_launchers))"),
-    re.compile(r"engines/test_lab"),
+    APPTAINER,
 )
 
 
