@@ -1,5 +1,6 @@
 """The test command's two processes: who does what, in which order, who runs alone, and what the end says."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -29,6 +30,25 @@ ROOT = Path(__file__).resolve().parents[2]
 )
 def test_a_file_is_a_piece_and_containers_are_one(nodeid, piece):
     assert lanes.piece(nodeid) == piece
+
+
+def test_who_waits_for_which_engine():
+    files = ("apptainer", "browser", "containers_browser", "image", "lab", "tensorboard")
+    locks = {file: lanes.lock(f"tests/engines/test_{file}.py::test_a") for file in files}
+    assert {file for file, lock in locks.items() if lock == "docker.lock"} == {"containers_browser", "image"}
+    assert {file for file, lock in locks.items() if lock == "apptainer.lock"} == {"apptainer"}
+    assert lanes.lock("tests/two_hosts/test_ssh.py::test_a") is None
+
+
+def test_a_lock_is_waited_for_and_no_longer_than_allowed(tmp_path):
+    lock, began = tmp_path / "engine.lock", time.monotonic()
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        turns.wait(lock, 0.6)
+        assert time.monotonic() - began >= 0.6
+        threading.Timer(0.3, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        turns.wait(lock, 60)
+    assert time.monotonic() - began < 30
 
 
 def test_what_waits_for_horovod_is_late_and_all_that_asks_for_it_waits():
