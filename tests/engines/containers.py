@@ -116,6 +116,10 @@ class Project:
         """Where a node's JupyterLab is published."""
         return f"http://127.0.0.1:{self.ports[f'{node.upper()}_PORT']}"
 
+    def board(self, node: str) -> str:
+        """Where a node's TensorBoard is published."""
+        return f"http://127.0.0.1:{self.ports[f'{node.upper()}_BOARD_PORT']}"
+
     def token(self, node: str) -> str:
         """The token in the node's log, as the instructor finds it."""
         log = self.compose("logs", "--no-color", node).stdout
