@@ -43,6 +43,7 @@ class ReplicaTensors:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `memory`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="mlp", choices=models.names())
     parser.add_argument("--batch-size", type=int, default=256, help="samples of all replicas together")

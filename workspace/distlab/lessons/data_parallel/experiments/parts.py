@@ -42,6 +42,7 @@ class Timed:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `parts`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=["small-cnn", "mlp"], choices=models.names())
     parser.add_argument("--batch-size", type=int, default=64, help="samples of all replicas together")

@@ -47,6 +47,7 @@ class ReplicaShares:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `step`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[10, 6, 2], help="sizes to try")
     parser.add_argument("--replicas", type=int, default=4)

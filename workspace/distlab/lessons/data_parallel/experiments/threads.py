@@ -95,6 +95,7 @@ def spans(done: list[tuple[float, float]], once: float) -> list[list[float]]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `threads`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.05, help="work of each thread")
     args = parser.parse_args()

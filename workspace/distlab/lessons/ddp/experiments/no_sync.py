@@ -42,6 +42,7 @@ def accumulate(
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `accumulation`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--microbatches", type=int, default=4, help="microbatches of one update")
     args = parser.parse_args()

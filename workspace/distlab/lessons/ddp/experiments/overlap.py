@@ -32,6 +32,7 @@ def bucket_layers(model: DistributedDataParallel) -> list[list[int]]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `timeline`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bucket-mb", type=float, nargs="+", default=[1000, 4], help="bucket sizes to compare")
     parser.add_argument("--layers", type=int, default=6)

@@ -45,6 +45,7 @@ def in_two_threads(steps: int) -> None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `count`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2_000_000, help="how far to count")
     steps = parser.parse_args().steps

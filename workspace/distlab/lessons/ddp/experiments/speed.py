@@ -27,6 +27,7 @@ def processors(me: process.Rank) -> list[str]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `speed`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=6, help="timed steps, of each kind")
     parser.add_argument("--batch-size", type=int, default=64, help="samples of one rank")

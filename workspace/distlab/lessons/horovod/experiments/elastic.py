@@ -174,6 +174,7 @@ def told(folder: Path, hosts: dict[str, Host]) -> list[dict]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `elastic` and `horovodrun`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kill-rank", type=int, help="the rank that is killed; by default the second host's first")
     parser.add_argument("--kill-step", type=int, default=11, help="the step in the middle of which it is killed")

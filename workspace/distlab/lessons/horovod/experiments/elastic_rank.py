@@ -104,6 +104,7 @@ def train(state: State, points: torch.Tensor, classes: torch.Tensor, args: argpa
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where to write what happens")
     parser.add_argument("--start", type=float, required=True, help="when horovodrun was started (Unix, s)")

@@ -54,6 +54,7 @@ def measure(me: Rank, args: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `fusion`."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--threshold", type=int, default=128 << 20, help="most bytes that travel together; 0 for each tensor alone")

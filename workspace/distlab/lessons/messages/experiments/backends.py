@@ -72,6 +72,7 @@ def probe(me: process.Rank, backend: str, device: torch.device) -> None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `group`, `operation` and `backend`."""
     with process.group() as me:
         declared = dist.Backend.backend_capability
         for backend, built_in in BUILT_IN.items():

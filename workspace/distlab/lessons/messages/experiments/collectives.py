@@ -168,6 +168,7 @@ def count_bytes(me: process.Rank, size: int) -> None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `collective`, `op`, `barrier` and `bytes`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=MESSAGE, help="of the vector whose way is counted")
     args = parser.parse_args()

@@ -13,6 +13,7 @@ AXES = ("host", "device")
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `mesh` and `sums`."""
     with process.group() as me:
         hosts, rest = divmod(me.world_size, me.local_world_size)
         if rest:

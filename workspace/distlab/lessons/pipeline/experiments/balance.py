@@ -49,6 +49,7 @@ def of_a_microbatch(spans: list[dict]) -> float:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `layer`, `work` and `balance`."""
     parser = options(__doc__)
     parser.add_argument("--schedule", choices=("gpipe", "1f1b"), default="1f1b", help="with one stage on each rank")
     parser.add_argument("--microbatches", type=int, default=8)

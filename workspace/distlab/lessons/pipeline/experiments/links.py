@@ -57,6 +57,7 @@ def of_mean(case: Case, me: process.Rank) -> dict[int, int]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `links`."""
     parser = options(__doc__)
     parser.add_argument("--schedule", choices=tuple(stages.SCHEDULES), default="1f1b")
     parser.add_argument("--microbatches", type=int, default=4)

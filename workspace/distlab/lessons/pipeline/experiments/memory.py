@@ -20,6 +20,7 @@ def of_one(case: Case, samples: int) -> int:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `memory`."""
     parser = options(__doc__, width=64, context=32)
     parser.add_argument("--schedules", nargs="+", choices=tuple(stages.SCHEDULES), default=list(stages.SCHEDULES))
     parser.add_argument("--microbatches", type=int, default=8)

@@ -83,6 +83,7 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `memory`."""
     parser = options(__doc__, width=64)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 32, 64])
     args = parser.parse_args()

@@ -37,6 +37,7 @@ class Timed(OnDevices):
         self.since = now
 
     def work(self, stage: int, x: Tensor) -> Tensor:
+        """A stage's forward; notes when it began and ended, forward and backward."""
         output = super().work(stage, x)
         self.until_now("forward", stage)
         if stage < len(self.stages) - 1:
@@ -97,6 +98,7 @@ def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, arg
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `sweep` and `work`."""
     parser = options(__doc__, width=64)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 4, 8, 16])

@@ -15,6 +15,7 @@ from distlab.lessons.pipeline.case import Alone, Case, least_disturbed, options,
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `skipped`, `alone` and `work`."""
     parser = options(__doc__)
     parser.add_argument("--schedules", nargs="+", choices=tuple(stages.SCHEDULES), default=list(stages.SCHEDULES))
     parser.add_argument("--microbatches", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="numbers of microbatches")

@@ -48,6 +48,7 @@ def rule(from_32: str, from_16: str) -> str:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `cast` and `layer`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--amp", choices=tuple(process.AMP_DTYPES), help="by default what the device is for")
     args = parser.parse_args()

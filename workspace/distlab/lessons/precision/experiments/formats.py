@@ -36,6 +36,7 @@ def limits(dtype: torch.dtype) -> dict[str, float]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `format`."""
     with process.group() as me:
         if not me.is_main:
             return

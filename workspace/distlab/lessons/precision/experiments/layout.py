@@ -17,6 +17,7 @@ class Shuffle(nn.Module):
     """Mixes channels of two groups, as ShuffleNet does (Zhang et al. 2017, arXiv 1707.01083, section 3.1)."""
 
     def forward(self, images: Tensor) -> Tensor:
+        """Images (N, C, H, W) with their channels mixed by a reshape, same shape."""
         count, channels, height, width = images.shape
         return images.reshape(count, 2, channels // 2, height, width).transpose(1, 2).reshape(images.shape)
 
@@ -111,6 +112,7 @@ def gradients(me: process.Rank, turn_first: bool) -> tuple[list[str], str]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `places`, `operation`, `layer` and `strides`."""
     with process.group() as me:
         images = torch.randn(SHOWN, device=me.device)
         for name, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):

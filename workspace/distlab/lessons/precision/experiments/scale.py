@@ -30,6 +30,7 @@ def flat(model: nn.Module) -> Tensor:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `scaled`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--bright-step", type=int, default=8, help="in this update, from 1 on ...")

@@ -84,6 +84,7 @@ class Row:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `row` and `machine`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=2.0, help="that one row may take, its first two steps apart")

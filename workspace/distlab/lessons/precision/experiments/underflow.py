@@ -56,6 +56,7 @@ def histogram(gradient: Tensor) -> dict[str, int]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `sizes` and `lost`."""
     parser = loop.options(__doc__)
     parser.set_defaults(model="mlp", epochs=6, limit=4000, lr=0.1, lr_scaling=False, warmup_epochs=0, checkpoint=False)
     args = parser.parse_args()
