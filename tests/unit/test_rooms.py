@@ -44,6 +44,7 @@ PLANTED = {
     "models/wrapped.py": "def late():\n    import distlab.loop",
     "agent/agent.py": "from distlab import process",
     "scripts/ddp.py": "from distlab.lessons import ddp",
+    "lessons/pipeline/case.py": "from distlab.scripts import pipeline",
     "lessons/ddp/experiments/shards.py": "from distlab.lessons.messages import LESSON",
 }
 NAMED = (
@@ -51,6 +52,7 @@ NAMED = (
     "distlab.models.wrapped -> distlab.loop",
     "distlab.agent.agent -> distlab.process",
     "distlab.scripts.ddp -> distlab.lessons.ddp",
+    "distlab.lessons.pipeline.case -> distlab.scripts.pipeline",
     "distlab.lessons.ddp.experiments.shards -> distlab.lessons.messages",
 )
 

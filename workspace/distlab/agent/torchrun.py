@@ -44,7 +44,7 @@ def open_store(server: socket.socket) -> object:
 
 
 class LauncherError(DistlabError, RuntimeError):
-    """torchrun, mpirun or horovodrun failed, and no rank did; says why."""
+    """The launcher failed, and no rank did; says why."""
 
 
 def _nothing() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from distlab.errors import DistlabError
 from distlab.horovod_wheel import pins
 
 LONGEST_REASON = 300
@@ -19,7 +20,7 @@ PERCENT = re.compile(r"\[\s*(\d+)%\]")
 Tell = Callable[[str, int], None]
 
 
-class CannotBuild(RuntimeError):
+class CannotBuild(DistlabError, RuntimeError):
     """The wheel cannot be built here; says why and what to do."""
 
 

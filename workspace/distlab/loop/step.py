@@ -21,7 +21,7 @@ class LossError(DistlabError, FloatingPointError):
     """The loss is infinite or no number; says on which rank, in which epoch and step."""
 
 
-class NotFinite(ArithmeticError):
+class NotFinite(DistlabError, ArithmeticError):
     """The loss is infinite or no number; its text is the loss. `fit` makes a `LossError` of it."""
 
 

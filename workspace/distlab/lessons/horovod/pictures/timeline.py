@@ -1,4 +1,7 @@
-"""When each rank's gradients were ready and which of them travelled together: one step of Horovod."""
+"""When each rank's gradients were ready and which of them travelled together: one step of Horovod.
+
+Draws what Horovod itself wrote to its timeline, as `lessons.horovod.trace` reads it.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""Images per second of the same training in several ways: DDP, Horovod over gloo, Horovod over MPI."""
+"""Images per second of the same training in several ways: DDP, Horovod over gloo, Horovod over MPI.
+
+Draws what the training scripts `ddp` and `horovod_ddp` reported.
+"""
 
 from collections.abc import Mapping
 
