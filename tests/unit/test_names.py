@@ -17,6 +17,7 @@ PACKAGES = ["distlab"] + [module.name for module in pkgutil.walk_packages(distla
 PROGRAMS = (".experiments", ".scripts", ".__main__", ".preload")
 # Exceptions that nobody is meant to read, and why.
 FOR_PROGRAMS = {
+    "distlab.checks.engine.Open": "tells the engine that a requirement cannot be judged yet",
     "distlab.lessons.pipeline.check.probe.Halt": "passes through an attendee's `except Exception` to end a probe",
 }
 

@@ -1,4 +1,4 @@
-"""A placeholder: the process that a launcher such as mpirun starts where the rank would be, while the agent forks the rank.
+"""A placeholder: what a launcher such as mpirun starts where the rank would be; the agent forks the rank.
 
 Launchers start a process per rank on every host. This one finds the folder of its host's agent for
 the job, asks the agent to fork the rank, which is warm there, and ends with the rank's exit status when

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from distlab.errors import DistlabError
+
 ENDINGS = {".jpg", ".jpeg", ".png"}
 # Where a whole file of each format ends: JPEG's end-of-image, PNG's IEND chunk.
 LAST_BYTES = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
 
 
-class Damaged(ValueError):
+class Damaged(DistlabError, ValueError):
     """An image file that cannot be decoded. The message is the reason alone."""
 
 
