@@ -6,19 +6,24 @@ FROM ${BASE} AS system
 COPY image/system.sh /workshop/image/
 RUN /workshop/image/system.sh
 
-# What only building needs, pip's tools and Horovod's compiler, stays in this stage.
-FROM system AS python
+# What only building needs, pip's tools and Horovod's compiler, stays in these two stages.
+FROM ${BASE} AS python
 COPY image/python.sh /workshop/image/
 COPY pyproject.toml constraints.txt /workshop/
 RUN /workshop/image/python.sh
+
+FROM python AS horovod
 COPY image/horovod.sh /workshop/image/
 COPY image/wheels /workshop/image/wheels
 COPY workspace/distlab/horovod_wheel /workshop/horovod/distlab/horovod_wheel
 RUN /workshop/image/horovod.sh
 
-FROM system
-COPY --from=python /opt/venv /opt/venv
-COPY --from=python /workshop /workshop
+# Up to here this is what Singularity has before its last stage; tests make one root file system serve both.
+FROM system AS installed
+COPY --from=horovod /opt/venv /opt/venv
+COPY --from=horovod /workshop /workshop
+
+FROM installed
 ARG UID=1000
 ARG GID=1000
 COPY image/user.sh image/entrypoint.sh /workshop/image/

@@ -6,8 +6,9 @@ BIN    := $(VENV)/bin
 HOSTS  ?= node1:2,node2:2
 # Words for `distlab lab`, such as --no-browser or --port 9000.
 LAB    ?=
-# Words for pytest, such as -k ddp or tests/unit.
+# Words for pytest, such as -k ddp or tests/unit. Without any, two processes share all tests.
 TESTS  ?=
+QUICK  := tests/unit tests/notebooks/test_policy.py workspace/Start_Here.ipynb
 # Whose containers: empty for one pair of nodes, 3 for seat 3, 1-20 for a room.
 SEAT   ?=
 # For how many attendees `make preflight` looks, and its other words, such as --no-start.
@@ -44,14 +45,18 @@ down: python ## remove all containers and keep the attendees' work (or SEAT=3)
 preflight: python ## will the workshop run on this machine? (SEATS=20 for a room)
 	@exec $(CLASSROOM) preflight --seats "$(SEATS)" $(PREFLIGHT)
 
+# Horovod is built beside the tests; those that need it run late, and wait.
 test: $(VENV)/.data ## run every test: unit, two hosts, lessons, engines
-	@$(BIN)/python -m distlab.horovod_wheel || true
+	@$(BIN)/python -m distlab.horovod_wheel --beside || true
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest $(or $(TESTS),-n 2)
 
-test-quick: $(VENV)/.data ## unit tests, the policy of notebooks, one notebook: 5 minutes at most
-	@$(BIN)/python -m pytest tests/unit tests/notebooks/test_policy.py workspace/Start_Here.ipynb
+test-quick: $(VENV)/.data ## run the unit tests and the first notebook (at most 5 minutes)
+	@$(BIN)/python -m distlab.horovod_wheel --beside || true
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m pytest -n 2 $(QUICK)
 
 doctor: $(VENV)/.installed ## say what is here and how to mend what is not
 	@$(BIN)/distlab doctor

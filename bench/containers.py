@@ -35,15 +35,15 @@ def seconds_until_healthy(project: Project) -> float:
     return time.monotonic() - began
 
 
-def images_per_second(transport: str) -> float:
+def images_per_second(project: Project, transport: str) -> float:
     """Training images per second of all ranks together, started from node1, the first update left out."""
-    node1 = next(one.id for one in engine.containers(NAME) if one.service == "node1")
+    node1 = project.nodes()["node1"].id
     words = ("docker", "exec", "-e", f"DISTLAB_TRANSPORT={transport}", "-e", "TQDM_DISABLE=1", node1, *COMMAND)
     done = engine.ask(*words, seconds=RUN_SECONDS)
     result = json.loads(done.stdout.strip().splitlines()[-1])
     if not result["ok"]:
         raise ClassroomError("the training failed", str(result["error"]))
-    ends = [one for records in result["metrics"].values() for one in records if one["event"] == "end"]
+    ends = [record for own in result["metrics"].values() for record in own if record["event"] == "end"]
     return sum(end["images_per_second"] for end in ends)
 
 
@@ -63,10 +63,10 @@ def main() -> int:
             project.remove()
             healthy.append(seconds_until_healthy(project))
         for transport in HERE.values():
-            images_per_second(transport)
+            images_per_second(project, transport)
         for _ in range(runs):
             for name, transport in HERE.items():
-                speed[name].append(images_per_second(transport))
+                speed[name].append(images_per_second(project, transport))
     finally:
         clear(project, FOLDER)
     say_times("both nodes healthy", healthy, "s")

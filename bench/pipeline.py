@@ -29,7 +29,7 @@ SIZES = "--width", "512", "--context", "48"
 def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds: int) -> RunResult:
     """Steps of all schedules."""
     sizes = [*SIZES, "--layers", str(max(8, 2 * ranks)), "--samples", str(ranks), "--rounds", str(rounds)]
-    words = [*sizes, "--pieces", *map(str, pieces), *more]
+    words = [*sizes, "--microbatches", *map(str, pieces), *more]
     return run("distlab/lessons/pipeline/experiments/steps.py", *words, hosts=where, threads=1, quiet=True)
 
 
@@ -78,10 +78,10 @@ def main() -> int:
     """Measure and print; returns 1 when a bound is missed."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 9
     found = hosts()
-    where = found.a_seat_each()
+    where = found.one_device_each()
     ranks = sum(host.slots for host in parse(where))
     print(f"p = {ranks}, on {where}", flush=True)
-    bounded = ranks <= found.seats[0]
+    bounded = ranks <= found.own_devices[0]
     if not bounded:
         print("steps are not held against a bound: ranks have no core or GPU of their own")
     holds = against_ideal(measure(where, ranks, "--alone", pieces=(MICROBATCHES,), rounds=rounds), ranks, bounded)

@@ -7,11 +7,12 @@ import time
 import torch
 import torch.distributed as dist
 from distlab import process, report
+from distlab.lessons.horovod import joining
 
 WARM, ROUNDS = 3, 15
 
 library, *sizes = sys.argv[1:]
-with process.horovod() if library == "horovod" else process.group() as me:
+with joining.join() if library == "horovod" else process.group() as me:
     for kib in map(int, sizes):
         tensor = torch.ones(kib * 256, device=me.device)
 

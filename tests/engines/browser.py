@@ -44,9 +44,9 @@ STATE = f"""() => {{
             const outputs = [...cell.querySelectorAll('.jp-OutputArea-output')];
             return {{
                 prompt: cell.querySelector('.jp-InputPrompt').textContent,
-                text: outputs.map(one => one.textContent).join('\\n'),
-                errors: outputs.filter(one => {RED}.includes(one.dataset.mimeType)).map(one => one.textContent),
-                images: outputs.flatMap(one => [...one.querySelectorAll('img')].map(image => image.naturalWidth)),
+                text: outputs.map(output => output.textContent).join('\\n'),
+                errors: outputs.filter(output => {RED}.includes(output.dataset.mimeType)).map(red => red.textContent),
+                images: outputs.flatMap(output => [...output.querySelectorAll('img')].map(img => img.naturalWidth)),
             }};
         }}),
     }};
@@ -267,7 +267,7 @@ def _wait(page: Page, report: Report, done: Callable[[State], object], seconds: 
     until = time.monotonic() + seconds
     while True:
         popups = page.evaluate(CLOSE_POPUPS)
-        report.popups += [one for one in popups if one and one not in report.popups]
+        report.popups += [popup for popup in popups if popup and popup not in report.popups]
         state = _state(page)
         if not popups and done(state):
             return

@@ -8,31 +8,59 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 from containers import ROOT
+from until import wait_until
 
-ENGINE = shutil.which("apptainer") or shutil.which("singularity")
 # Debian has this user without anybody's help. Root could write everywhere, and JupyterLab refuses it.
 ORDINARY = "www-data"
 BUILD_SECONDS = 1500
 # Apptainer's own choice, gzip, takes more than five times as long.
-FAST = ("--mksquashfs-args", "-comp zstd -Xcompression-level 1")
+FAST = ("--mksquashfs-args", "-comp lz4")
+
+
+def engine() -> str | None:
+    """The command `apptainer`, if there is one by now."""
+    return shutil.which("apptainer") or shutil.which("singularity")
+
+
+def last_stage(definition: str) -> str:
+    """A definition file's last stage as a file of its own, for a base that has what `%files from python` brings."""
+    header, body = definition.rpartition("Bootstrap:")[1:]
+    return re.sub(r"^%files from python\n(?: +\S+\n)+", "", header + body, flags=re.MULTILINE)
+
+
+def build(sif: Path) -> None:
+    """Build the image by the documented command.
+
+    Where no registry can be reached, from a tree of Debian 12 that DISTLAB_TREE names. Or only its last stage,
+    from the tree that DISTLAB_INSTALLED names: Docker's stage `installed`, whose base, files and scripts are
+    those of the stage `python` here, as test_apptainer.py sees to.
+    """
+    tree, definition = os.environ.get("DISTLAB_TREE"), ROOT / "Singularity"
+    with tempfile.TemporaryDirectory(prefix="distlab-definition-") as folder:
+        if installed := os.environ.get("DISTLAB_INSTALLED"):
+            tree, definition = installed, Path(folder) / "Singularity"
+            definition.write_text(last_stage((ROOT / "Singularity").read_text()))
+        base = ["--build-arg", "BOOTSTRAP=localimage", "--build-arg", f"BASE={tree}"] if tree else []
+        words = [engine(), "build", "--force", "--fakeroot", *FAST, *base, str(sif), str(definition)]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
 def _wait_for_port(port: int, seconds: float = 30) -> None:
     # Jupyter prints its address before it listens there.
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < until, f"nobody listens on port {port}"
-            time.sleep(0.1)
+    def listens() -> bool:
+        with socket.socket() as asked:
+            return asked.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(listens, seconds, lambda: f"nobody listens on port {port}")
 
 
 class Cluster:
@@ -57,14 +85,9 @@ class Cluster:
             os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
     def build(self) -> None:
-        """Build the image by the documented command; from a tree of Debian 12 where no registry can be reached."""
-        if self.sif.exists():
-            return
-        tree = os.environ.get("DISTLAB_TREE")
-        base = ["--build-arg", "BOOTSTRAP=localimage", "--build-arg", f"BASE={tree}"] if tree else []
-        words = [ENGINE, "build", "--fakeroot", *FAST, *base, str(self.sif), "Singularity"]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_SECONDS)
-        assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        """Build the image, unless it is there already."""
+        if not self.sif.exists():
+            build(self.sif)
 
     def _settings(self, env: dict[str, str]) -> dict:
         # HOME of the passwd file is what Apptainer would take; APPTAINER_HOME is its `--home`.
@@ -76,7 +99,7 @@ class Cluster:
         self, *words: object, check: bool = True, timeout: float = 200, **env: str
     ) -> subprocess.CompletedProcess:
         """Call Apptainer as the user; what it said is in the error when it fails."""
-        command = [ENGINE, "--quiet", *map(str, words)]
+        command = [engine(), "--quiet", *map(str, words)]
         done = subprocess.run(command, capture_output=True, timeout=timeout, **self._settings(env))
         assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done
@@ -94,7 +117,7 @@ class Cluster:
     @contextmanager
     def lab(self, *words: object, **env: str) -> Iterator[tuple[str, str, str]]:
         """A started command that ends in JupyterLab: address, token, and all that it said until then."""
-        command = [ENGINE, "--quiet", *map(str, words)]
+        command = [engine(), "--quiet", *map(str, words)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
         process = subprocess.Popen(command, **pipes, **self._settings(env))
         try:
@@ -117,3 +140,7 @@ class Cluster:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             process.stdout.close()
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]).absolute())

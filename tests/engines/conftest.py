@@ -10,6 +10,8 @@ import pytest
 
 IMAGE = "distlab"
 BUILD_SECONDS = 1500
+# Docker 20, as Debian 12 has it, would else build without the layers that compose has built.
+os.environ["DOCKER_BUILDKIT"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

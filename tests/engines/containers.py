@@ -10,8 +10,9 @@ import urllib.request
 from pathlib import Path
 
 from distlab.classroom.folder import make_copy
-from distlab.classroom.ports import find_free
 from distlab.classroom.seats import PORTS
+from distlab.ports import free_ports
+from distlab.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -55,7 +56,7 @@ class Project:
     def __init__(self, name: str, folder: Path, owner: int = OWNER, **settings: str) -> None:
         self.name, self.owner = name, owner
         self.workspace = copy_workspace(folder, owner)
-        self.ports = dict(zip(PORTS, find_free(len(PORTS)), strict=True))
+        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
         self.settings = {
             **{port: str(number) for port, number in self.ports.items()},
             "WORKSHOP_FOLDER": str(self.workspace),
@@ -115,6 +116,10 @@ class Project:
         """Where a node's JupyterLab is published."""
         return f"http://127.0.0.1:{self.ports[f'{node.upper()}_PORT']}"
 
+    def board(self, node: str) -> str:
+        """Where a node's TensorBoard is published."""
+        return f"http://127.0.0.1:{self.ports[f'{node.upper()}_BOARD_PORT']}"
+
     def token(self, node: str) -> str:
         """The token in the node's log, as the instructor finds it."""
         log = self.compose("logs", "--no-color", node).stdout
@@ -122,10 +127,8 @@ class Project:
 
     def wait_healthy(self, node: str, seconds: float = 60) -> None:
         """Wait until the engine calls a node healthy."""
-        until = time.monotonic() + seconds
-        while self.inspect(node)["State"]["Health"]["Status"] != "healthy":
-            assert time.monotonic() < until, self.compose("logs", "--tail", "20", node).stdout
-            time.sleep(0.2)
+        healthy = wait_until(lambda: self.inspect(node)["State"]["Health"]["Status"] == "healthy", seconds, every=0.2)
+        assert healthy, self.compose("logs", "--tail", "20", node).stdout
 
 
 def left_of(name: str) -> list[str]:

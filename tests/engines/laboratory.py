@@ -58,7 +58,7 @@ def starting(folder: Path) -> Iterator[Callable[..., Lab]]:
     try:
         yield start
     finally:
-        for one in started:
-            if one.process.poll() is None:
-                os.killpg(one.process.pid, signal.SIGKILL)
-                one.process.wait()
+        for lab in started:
+            if lab.process.poll() is None:
+                os.killpg(lab.process.pid, signal.SIGKILL)
+                lab.process.wait()

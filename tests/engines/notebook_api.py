@@ -29,12 +29,6 @@ def claims_in(text: str) -> list[str]:
     return [line for line in text.splitlines() if line[:1] in "✓✗" and line.strip()]
 
 
-def stored_claims(notebook: dict) -> list[str]:
-    """The claims that a notebook's stored outputs make."""
-    outputs = [one for cell in notebook["cells"] for one in cell.get("outputs", [])]
-    return claims_in("".join("".join(one["text"]) for one in outputs if one["output_type"] == "stream"))
-
-
 def _execute(socket: websocket.WebSocket, code: str, session: str, done: Executed, until: float) -> None:
     header = {"msg_id": uuid.uuid4().hex, "msg_type": "execute_request", "username": "test", "session": session}
     content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": True}

@@ -7,8 +7,9 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+import mechanisms
 import pytest
-from cluster import ENGINE, Cluster
+from cluster import Cluster, engine, last_stage
 from containers import ROOT, answer
 from notebook_api import execute
 
@@ -33,7 +34,7 @@ FOREIGN = {
 
 @pytest.fixture(scope="module")
 def cluster():
-    if not ENGINE:
+    if not engine():
         pytest.skip("there is no apptainer command; tests/engines/setup/apptainer.sh brings one")
     with tempfile.TemporaryDirectory(prefix="distlab-cluster-") as folder:
         made = Cluster(Path(folder))
@@ -58,6 +59,97 @@ def test_from_docker_hub_unless_told_otherwise(cluster):
         words = ("build", "--build-arg", argument, cluster.home / "none.sif", definition)
         tried = cluster.apptainer(*words, check=False)
         assert tried.returncode and told in tried.stderr, tried.stderr
+
+
+def stages(dockerfile: str) -> dict[str, tuple[str, list[list[str]]]]:
+    """A Dockerfile's named stages: what each begins from, and its instructions as words."""
+    found = {}
+    for text in re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)[1:]:
+        first, *rest = text.splitlines()
+        start, _, name = first.partition(" AS ")
+        found[name] = start, [line.split() for line in rest if line[:1].isupper()]
+    return found
+
+
+def landing(source: str, target: str, docker: bool) -> tuple[str, str]:
+    """Where a copied file or folder lies: Docker copies what is in a folder, Apptainer the folder."""
+    inside = target.endswith("/") and not (docker and (ROOT / source).is_dir())
+    return source, target + Path(source).name if inside else target
+
+
+def sections(definition: str) -> dict[str, list[list[str]]]:
+    """The sections of one stage of a definition file: the words of each of their lines."""
+    named = re.split(r"^%(.+)\n", definition, flags=re.MULTILINE)[1:]
+    return {
+        name: [line.split() for line in body.splitlines() if line.strip() and not line.strip().startswith("#")]
+        for name, body in zip(named[::2], named[1::2], strict=True)
+    }
+
+
+def check_same_first_stage(dockerfile: str, definition: str) -> None:
+    """Docker's stage `installed` is what a definition's last stage begins from.
+
+    Raises:
+        AssertionError: they differ in what they start from, copy or run.
+    """
+    ours, (first, last) = stages(dockerfile), map(sections, re.split(r"^Bootstrap: .+\n", definition, flags=re.M)[1:])
+    assert (ours["python"][0], ours["horovod"][0], ours["system"][0]) == ("${BASE}", "python", "${BASE}")
+    words = ours["python"][1] + ours["horovod"][1]
+    copied = [landing(source, copy[-1], True) for copy in words if copy[0] == "COPY" for source in copy[1:-1]]
+    assert sorted(copied) == sorted(landing(source, target, False) for source, target in first["files"])
+    assert [run[1:] for run in words if run[0] == "RUN"] == [line for line in first["post"] if line[0] != "umask"]
+    brought = [copy[2] for copy in ours["installed"][1]]
+    assert [[place] for place in brought] == last["files from python"]
+    assert ours["installed"] == ("system", [["COPY", "--from=horovod", place, place] for place in brought])
+    system = [["COPY", "image/system.sh", "/workshop/image/"], ["RUN", "/workshop/image/system.sh"]]
+    assert ours["system"][1] == system
+    assert system[0][1:] in last["files"] and [system[1][1]] in last["post"]
+
+
+DOCKERFILE, DEFINITION = (ROOT / "Dockerfile").read_text(), (ROOT / "Singularity").read_text()
+
+
+def test_its_first_stage_is_that_of_the_docker_image():
+    """So one root file system may serve both, and the packages be fetched once."""
+    check_same_first_stage(DOCKERFILE, DEFINITION)
+    rest = last_stage(DEFINITION)
+    assert rest.startswith("Bootstrap: {{ BOOTSTRAP }}\nFrom: {{ BASE }}\nStage: final\n")
+    assert DEFINITION.endswith(rest.partition("%files\n")[2])
+    assert list(sections(rest)) == [
+        *("arguments", "files", "post", "environment", "runscript", "test", "labels", "help")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mine", "changed"),
+    [
+        ("    constraints.txt /workshop/\n", ""),
+        ("    /workshop/image/horovod.sh\n", "    /workshop/image/horovod.sh --other\n"),
+        ("    image/wheels /workshop/image/\n", "    image/wheels /workshop/\n"),
+        ("    /opt/venv\n    /workshop\n", "    /opt/venv\n"),
+    ],
+    ids=["a file less", "another script", "another place", "less brought along"],
+)
+def test_another_first_stage_would_be_noticed(mine, changed):
+    assert DEFINITION.count(mine) == 1
+    with pytest.raises(AssertionError):
+        check_same_first_stage(DOCKERFILE, DEFINITION.replace(mine, changed))
+
+
+@pytest.mark.parametrize(
+    ("mine", "changed"),
+    [
+        ("FROM ${BASE} AS python", "FROM system AS python"),
+        ("RUN /workshop/image/python.sh\n", "RUN /workshop/image/python.sh\nRUN pip install more\n"),
+        ("COPY --from=horovod /workshop /workshop\n", "COPY --from=python /workshop /workshop\n"),
+        ("COPY image/wheels /workshop/image/wheels\n", ""),
+    ],
+    ids=["another start", "one more command", "from another stage", "a file less"],
+)
+def test_another_dockerfile_would_be_noticed(mine, changed):
+    assert DOCKERFILE.count(mine) == 1
+    with pytest.raises(AssertionError):
+        check_same_first_stage(DOCKERFILE.replace(mine, changed), DEFINITION)
 
 
 def test_its_own_test_passes(cluster):
@@ -116,7 +208,7 @@ def test_its_user_is_the_caller_and_cannot_write_it(cluster):
 def test_doctor_is_content(cluster, bound):
     cluster.apptainer("exec", cluster.sif, "distlab", "data", DISTLAB_OFFLINE="1")
     said = json.loads(cluster.inside("distlab doctor --quick --json", *bound))
-    states = {one["name"]: one["state"] for one in said["checks"]}
+    states = {check["name"]: check["state"] for check in said["checks"]}
     assert said["ok"], said
     # Memory, disk, network and others' runs are this machine's.
     ours = ("Python", "torch", "backends", "hosts", "shared memory", "workspace", "data", "lessons")
@@ -160,7 +252,7 @@ def test_it_trains_in_a_bound_workspace(cluster, bound):
     result = cluster.train(*bound)
     assert result["ok"] and ranks_of(result) == FOUR
     runs = list((cluster.workspace / "runs").glob("*-ddp-*/run.json"))
-    assert [one.stat().st_uid for one in runs] == [cluster.user.pw_uid]
+    assert [run.stat().st_uid for run in runs] == [cluster.user.pw_uid]
 
 
 def test_it_trains_where_nothing_but_home_can_be_written(cluster):
@@ -184,12 +276,13 @@ def test_jupyterlab_as_documented(cluster, bound):
         assert answer(f"{url}/api/contents?token=guessed")[0] == 403
         status, contents = answer(f"{url}/api/contents?token={token}")
         assert status == 200
-        assert "Start_Here.ipynb" in [one["name"] for one in contents["content"]]
+        assert "Start_Here.ipynb" in [file["name"] for file in contents["content"]]
         written = {"type": "file", "format": "text", "content": "kept"}
         assert answer(f"{url}/api/contents/mine.txt?token={token}", "PUT", written)[0] == 201
-        done, _ = execute(url, token, "Start_Here.ipynb", 170)
+        mechanisms.write(cluster.workspace)
+        done, _ = execute(url, token, mechanisms.NAME, 170)
         assert done.errors == []
-        assert done.claims and not [claim for claim in done.claims if claim.startswith("✗")]
+        mechanisms.assert_all_hold(done.claims)
     assert (cluster.workspace / "mine.txt").read_text() == "kept"
 
 

@@ -1,10 +1,8 @@
-"""The compose files, as Compose v2 and docker-compose 1.29 read them."""
+"""The compose files, as Compose reads them."""
 
 import json
 import os
 import re
-import shutil
-import subprocess
 
 import pytest
 from containers import ROOT, docker
@@ -73,18 +71,4 @@ def test_gpus(engine, gpus):
         assert service["environment"]["NVIDIA_VISIBLE_DEVICES"] == wanted[name]
         assert service["ulimits"] == {"memlock": -1, "stack": 67108864}
     # Where nvidia is the engine's default runtime, the plain file must still mean no GPU.
-    assert {one["environment"]["NVIDIA_VISIBLE_DEVICES"] for one in read(BASE)["services"].values()} == {"void"}
-
-
-@pytest.mark.parametrize("files", [(BASE,), (BASE, GPU), (BASE, SUBNET)], ids=["plain", "gpu", "subnet"])
-def test_docker_compose_1_29_accepts_them(files):
-    old = shutil.which("docker-compose")
-    if not old:
-        pytest.skip("docker-compose 1.29 is not installed here")
-    version = subprocess.run([old, "--version"], capture_output=True, text=True).stdout
-    assert "1.29" in version
-    words = [word for file in files for word in ("-f", file)]
-    env = {**os.environ, "WORKSHOP_SUBNET": "10.123.0.0/24"}
-    done = subprocess.run([old, *words, "config"], cwd=ROOT, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "no-new-privileges" in done.stdout
+    assert {service["environment"]["NVIDIA_VISIBLE_DEVICES"] for service in read(BASE)["services"].values()} == {"void"}

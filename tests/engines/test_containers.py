@@ -2,13 +2,15 @@
 
 import json
 import re
-import time
+from functools import partial
 
+import mechanisms
 import pytest
 from containers import OWNER, ROOT, answer, docker
 from distlab import stages
 from distlab.classroom.project import NODES
-from notebook_api import execute, stored_claims
+from notebook_api import execute
+from until import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -27,7 +29,7 @@ def test_the_token_is_required(project, node):
     assert answer(f"{url}/api/contents?token={token[:-1]}x")[0] == 403
     status, contents = answer(f"{url}/api/contents?token={token}")
     assert status == 200
-    assert "Start_Here.ipynb" in [one["name"] for one in contents["content"]]
+    assert "Start_Here.ipynb" in [file["name"] for file in contents["content"]]
     # In nobody's sight: not on a command line, not in what the engine tells of the container.
     assert token not in docker("top", project.container(node), "-eo", "pid,args").stdout
     assert token not in json.dumps(project.inspect(node))
@@ -48,10 +50,7 @@ def listening(project, node: str) -> set[tuple[str, int]]:
 
 @pytest.mark.parametrize("node", NODES)
 def test_nothing_else_listens(project, node):
-    until = time.monotonic() + 60
-    while ("0.0.0.0", BOARD) not in listening(project, node):
-        assert time.monotonic() < until, listening(project, node)
-        time.sleep(0.5)
+    wait_until(lambda: ("0.0.0.0", BOARD) in listening(project, node), 60, lambda: listening(project, node))
     address = project.run(node, "hostname", "-i").stdout.strip()
     # Docker's own name server, and TensorBoard's helper, are on loopback addresses.
     heard = {place for place in listening(project, node) if not place[0].startswith("127.")}
@@ -63,8 +62,8 @@ def test_on_this_machine_only_and_ssh_nowhere(project, node):
     ports = project.inspect(node)["NetworkSettings"]["Ports"]
     published = {inside: where for inside, where in ports.items() if where}
     assert set(published) == {f"{JUPYTER}/tcp", f"{BOARD}/tcp"}
-    assert {one["HostIp"] for where in published.values() for one in where} == {"127.0.0.1"}
-    assert answer(f"http://127.0.0.1:{project.ports[f'{node.upper()}_BOARD_PORT']}/data/environment")[0] == 200
+    assert {port["HostIp"] for where in published.values() for port in where} == {"127.0.0.1"}
+    assert answer(f"{project.board(node)}/data/environment")[0] == 200
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -123,12 +122,17 @@ def test_hosts_are_found_and_say_where_one_is(project):
 TRAINING = ("--epochs", "1", "--limit", "6000")
 
 
+def lasts(result: dict, event: str) -> list[dict]:
+    """Each rank's last record of an event, in rank order."""
+    own = [result["metrics"][str(rank)] for rank in range(len(result["ranks"]))]
+    return [[record for record in records if record["event"] == event][-1] for records in own]
+
+
 def summary(result: dict) -> list[tuple]:
     """What each rank saw and learned: the same wherever it ran."""
     assert result["ok"], result["error"]
     assert [end["how"] for end in result["ranks"]] == ["completed"] * 4
-    lasts = [[one for one in result["metrics"][str(rank)] if one["event"] == "end"][-1] for rank in range(4)]
-    return [(one["rank"], one["host"], one["images"], round(one["accuracy"], 3)) for one in lasts]
+    return [(end["rank"], end["host"], end["images"], round(end["accuracy"], 3)) for end in lasts(result, "end")]
 
 
 def test_four_ranks_train_from_either_node_as_on_one_machine(project):
@@ -145,15 +149,13 @@ def test_four_ranks_train_from_either_node_as_on_one_machine(project):
 
 
 # 32 sequences: 4 updates.
-TEXT = "--layers 8 --width 16 --heads 2 --context 16 --batch-size 8 --limit 550 --say 3".split()
+TEXT = "--layers 8 --embedding-dim 16 --heads 2 --context 16 --batch-size 8 --limit 550 --generate 3".split()
 
 
 def losses(result: dict) -> list[tuple]:
     """What each rank reports of the last epoch: losses and accuracy over all ranks."""
     assert result["ok"], result["error"]
-    ranks = range(len(result["ranks"]))
-    lasts = [[one for one in result["metrics"][str(rank)] if one["event"] == "epoch"][-1] for rank in ranks]
-    return [(one["loss"], one["val_loss"], one["val_accuracy"]) for one in lasts]
+    return [(epoch["loss"], epoch["val_loss"], epoch["val_accuracy"]) for epoch in lasts(result, "epoch")]
 
 
 @pytest.fixture(scope="module")
@@ -205,21 +207,50 @@ def test_the_drill_by_hand_in_four_terminals(project):
     assert len({weights for _, _, weights in lines}) == 1
 
 
-@pytest.mark.parametrize(
-    ("node", "notebook"),
-    [
-        ("node1", "Start_Here.ipynb"),
-        ("node2", "Start_Here.ipynb"),
-        *(("node1", path.name) for path in sorted((ROOT / "workspace").glob("0*.ipynb"))),
-    ],
-)
-def test_lessons_run_unchanged_through_the_nodes_own_server(project, node, notebook):
-    done, page = execute(project.url(node), project.token(node), notebook, seconds=280)
+# In tests of their own, here and for Horovod.
+ELSEWHERE = {"ddp", "env_report", "horovod_ddp", "language", "pipeline", "ring_mpi"}
+ON_ONE_HOST = {"single", "data_parallel", "model_parallel"}
+SCRIPTS = {path.stem for path in (ROOT / "workspace" / "distlab" / "scripts").glob("[a-z]*.py")}
+EXERCISES = sorted(path.stem for path in (ROOT / "workspace" / "exercises").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS - ELSEWHERE))
+def test_a_lessons_script_trains(project, script):
+    """Its losses are finite and those of all ranks; what it teaches is compared in its lesson."""
+    hosts = "node2:1" if script in ON_ONE_HOST else "node1:2,node2:2"
+    words = TEXT if script == "model_parallel" else (*TRAINING, "--model", "mlp")
+    result = project.train("node1", *words, script=script, hosts=hosts)
+    found = losses(result)
+    assert len(found) == (1 if script in ON_ONE_HOST else 4)
+    assert len(set(found)) == 1 and all(0 < loss < 10 for loss in found[0][:2])
+
+
+def test_the_ring_under_mpirun(project):
+    """Ranks that no torch knows of; containers often forbid to copy from another process's memory."""
+    result = project.train("node2", script="messages/mpi", hosts="node2:1")
+    assert result["ok"], result["error"]
+    held = [record["held"] for record in result["metrics"]["0"] if record["event"] == "mpi"]
+    assert len(held) == 4 and held[0] and all(vector == held[0] for vector in held)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_a_solution_is_right(project, exercise):
+    said = project.run("node1", "distlab", "check", exercise, "--file", f"solutions/{exercise}.py").stdout
+    assert "this exercise is done" in said and "✘" not in said
+
+
+def test_every_mechanism_in_a_notebook_of_node2s_own_server(project):
+    """node1's is run in a browser."""
+    mechanisms.write(project.workspace)
+    done, page = execute(project.url("node2"), project.token("node2"), mechanisms.NAME, seconds=200)
     assert done.errors == []
     assert done.cells == sum(cell["cell_type"] == "code" for cell in page["cells"])
-    # One for one what the notebook has stored from simulated hosts.
-    assert done.claims == stored_claims(page)
-    assert done.claims and all(claim.endswith(": True") for claim in done.claims)
+    mechanisms.assert_all_hold(done.claims)
+    # The ranks of both nodes are on the board of either.
+    run = re.search(r"^folder: (\S+)$", done.text, re.MULTILINE)[1]
+    wanted = {f"{run}/rank{rank}" for rank in range(4)}
+    shown = [partial(answer, f"{project.board(node)}/data/plugin/scalars/tags") for node in NODES]
+    wait_until(lambda: all(wanted <= set(ask()[1] or ()) for ask in shown), 60, lambda: [ask() for ask in shown])
 
 
 def test_a_restarted_node_asks_for_the_same_token(project):

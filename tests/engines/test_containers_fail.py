@@ -6,6 +6,7 @@ import time
 
 import pytest
 from containers import Project, docker, left_of
+from until import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -19,11 +20,14 @@ def train_until(project, trouble) -> tuple[dict, float]:
     thread = threading.Thread(target=lambda: answer.update(project.train("node1", *LONG)))
     known = set(project.workspace.glob("runs/*/metrics"))
     thread.start()
-    until = time.monotonic() + 90
-    # Ranks of node2 report to the shared folder as soon as they train.
-    while not [new for new in set(project.workspace.glob("runs/*/metrics")) - known if (new / "rank2.jsonl").exists()]:
-        assert thread.is_alive() and time.monotonic() < until, answer
-        time.sleep(0.1)
+
+    def trains() -> bool:
+        # Ranks of node2 report to the shared folder as soon as they train.
+        assert thread.is_alive(), answer
+        new = set(project.workspace.glob("runs/*/metrics")) - known
+        return any((metrics / "rank2.jsonl").exists() for metrics in new)
+
+    wait_until(trains, 90, lambda: answer)
     time.sleep(2)
     began = time.monotonic()
     trouble()
@@ -72,15 +76,13 @@ def test_the_network_of_node2_is_cut_in_mid_training(project):
     finally:
         docker("network", "connect", "--alias", "node2", network, container)
     # Behind the cut, too, the ranks end by themselves.
-    until = time.monotonic() + 20
-    while ranks_on(project, "node2"):
-        assert time.monotonic() < until, ranks_on(project, "node2")
-        time.sleep(0.5)
+    wait_until(lambda: not ranks_on(project, "node2"), 20, lambda: ranks_on(project, "node2"))
     # sshd was bound to an address that is gone, and follows the new one by itself.
-    until = time.monotonic() + 10
-    while project.run("node1", "ssh", "node2", "true", check=False).returncode:
-        assert time.monotonic() < until, project.compose("logs", "--tail", "20", "node2").stdout
-        time.sleep(0.5)
+    wait_until(
+        lambda: project.run("node1", "ssh", "node2", "true", check=False).returncode == 0,
+        10,
+        lambda: project.compose("logs", "--tail", "20", "node2").stdout,
+    )
     assert_next_run_works(project)
 
 

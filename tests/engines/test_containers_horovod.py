@@ -2,10 +2,10 @@
 
 import json
 import shlex
-import time
 
 import pytest
 from distlab.classroom.project import NODES
+from until import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -25,28 +25,29 @@ def start(project, launcher: str, script: str, *words: str, node: str = "node1",
 
 def last(result: dict, event: str) -> list[dict]:
     """Each rank's last record of an event, in rank order."""
-    found = {rank: [one for one in own if one["event"] == event] for rank, own in result["metrics"].items()}
+    found = {rank: [record for record in own if record["event"] == event] for rank, own in result["metrics"].items()}
     return [own[-1] for _, own in sorted(found.items()) if own]
 
 
-def test_the_image_has_horovod_with_everything(project):
-    said = project.run("node1", "distlab", "doctor", "--quick", check=False).stdout
-    assert "Horovod 0.28.1 with gloo, MPI and NCCL" in said
+def test_every_lesson_can_run_and_the_image_has_horovod_with_everything(project):
+    said = json.loads(project.run("node1", "distlab", "doctor", "--quick", "--json").stdout)
+    assert said["ok"], said
+    assert "Horovod 0.28.1 with gloo, MPI and NCCL" in [check["text"] for check in said["checks"]]
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_horovod_trains_on_both(project, launcher):
     result = start(project, launcher, "horovod_ddp", *WORDS)
-    assert [(one["host"], one["local_rank"]) for one in result["ranks"]] == [
+    assert [(rank["host"], rank["local_rank"]) for rank in result["ranks"]] == [
         ("node1", 0),
         ("node1", 1),
         ("node2", 0),
         ("node2", 1),
     ]
     ends, epochs = last(result, "end"), last(result, "epoch")
-    assert sum(one["images"] for one in ends) == 512
-    assert len({(one["loss"], one["val_accuracy"]) for one in epochs}) == 1
-    assert {one["backend"] for one in last(result, "setup")} == {"gloo" if launcher == "horovodrun" else "mpi"}
+    assert sum(end["images"] for end in ends) == 512
+    assert len({(epoch["loss"], epoch["val_accuracy"]) for epoch in epochs}) == 1
+    assert {setup["backend"] for setup in last(result, "setup")} == {"gloo" if launcher == "horovodrun" else "mpi"}
 
 
 def test_ddp_under_mpirun_as_under_torchrun(project):
@@ -72,15 +73,16 @@ def test_a_rank_of_the_other_node_fails_and_is_named(project, launcher):
     project.run("node1", "sh", "-c", f"printf {shlex.quote(code)} >/workspace/fails.py")
     result = start(project, launcher, "/workspace/fails.py", check=False)
     assert result["error"].startswith("rank 3 on node2 raised ZeroDivisionError")
+
     # Open MPI's daemon on the other node ends when it misses the first one.
-    until = time.monotonic() + 10
-    while left := [line for node in NODES for line in left_on(project, node)]:
-        assert time.monotonic() < until, left
-        time.sleep(0.5)
+    def left() -> list[str]:
+        return [line for node in NODES for line in left_on(project, node)]
+
+    wait_until(lambda: not left(), 10, left)
 
 
 def left_on(project, node: str) -> list[str]:
-    """Processes of launchers and seats on a node."""
+    """Processes of launchers, and what holds their ranks' places, on a node."""
     look = "pgrep -af '[s]eat.py|[m]pirun|[h]orovodrun|[o]rted' || true"
     return project.run(node, "sh", "-c", look).stdout.splitlines()
 
@@ -88,6 +90,7 @@ def left_on(project, node: str) -> list[str]:
 def test_a_node_loses_a_rank_and_the_other_goes_on(project):
     result = project.train("node1", script="horovod/elastic", hosts="node1:1")
     assert result["ok"], result["error"]
-    story = [one for own in result["metrics"].values() for one in own if one["event"] == "elastic"]
-    assert {one["hvd_host"] for one in story if one["what"] == "killed"} == {"node2"}
-    assert [(one["hvd_host"], one["world_size"]) for one in story if one["what"] == "ended"] == [("node1", 2)] * 2
+    story = [record for own in result["metrics"].values() for record in own if record["event"] == "elastic"]
+    killed, ended = ([record for record in story if record["what"] == what] for what in ("killed", "ended"))
+    assert {record["hvd_host"] for record in killed} == {"node2"}
+    assert [(record["hvd_host"], record["world_size"]) for record in ended] == [("node1", 2)] * 2

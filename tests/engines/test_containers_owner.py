@@ -2,10 +2,10 @@
 
 import json
 import os
-import time
 
 import pytest
 from containers import Project, copy_workspace, docker
+from until import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -27,7 +27,7 @@ def test_it_says_what_cannot_be_saved_and_what_to_do(roots):
     assert "notebooks and exercises cannot be saved: /workspace belongs to 0:0, and this runs as 1000:1000" in said
     assert "; on the host, start with make up" in said
     doctor = json.loads(roots.run("node1", "distlab", "doctor", "--quick", "--json").stdout)
-    assert {one["name"]: one["state"] for one in doctor["checks"]}["workspace"] == "note"
+    assert {check["name"]: check["state"] for check in doctor["checks"]}["workspace"] == "note"
     assert doctor["ok"]
 
 
@@ -36,11 +36,12 @@ def test_another_owner_is_told_the_two_settings(image, tmp_path):
     words = ("run", "-d", "-v", f"{workspace}:/workspace", image)
     started = docker(*words).stdout.strip()
     try:
-        until = time.monotonic() + 30
-        while "cannot be saved" not in (said := docker("logs", started).stdout):
-            assert time.monotonic() < until, said
-            time.sleep(0.2)
-        assert "write WORKSHOP_UID=4711 and WORKSHOP_GID=4711 to .env and start anew" in said
+
+        def said() -> str:
+            return docker("logs", started).stdout
+
+        wait_until(lambda: "cannot be saved" in said(), 30, said)
+        assert "write WORKSHOP_UID=4711 and WORKSHOP_GID=4711 to .env and start anew" in said()
     finally:
         docker("rm", "-f", started)
 

@@ -1,6 +1,7 @@
 """The image: what is in it, and what must not be."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -88,8 +89,6 @@ def test_user_is_settable_when_built(image):
 
 
 def base() -> list[str]:
-    import os
-
     return ["--build-arg", f"BASE={os.environ['WORKSHOP_BASE']}"] if "WORKSHOP_BASE" in os.environ else []
 
 

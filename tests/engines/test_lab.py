@@ -38,10 +38,13 @@ def test_it_asks_for_a_token_and_stays_on_this_machine(lab):
     assert answer(f"{url}/api/contents")[0] == 403
     status, contents = answer(f"{url}/api/contents?token={token}")
     assert status == 200
-    assert "Start_Here.ipynb" in [one["name"] for one in contents["content"]]
-    family = [started.process.pid, *(one.pid for one in psutil.Process(started.process.pid).children(recursive=True))]
-    listening = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.pid in family]
-    assert listening and {one.laddr.ip for one in listening} == {"127.0.0.1"}
+    assert "Start_Here.ipynb" in [file["name"] for file in contents["content"]]
+    family = [
+        started.process.pid,
+        *(child.pid for child in psutil.Process(started.process.pid).children(recursive=True)),
+    ]
+    listening = [link for link in psutil.net_connections("tcp") if link.status == "LISTEN" and link.pid in family]
+    assert listening and {link.laddr.ip for link in listening} == {"127.0.0.1"}
     # The token is no business of others on this machine.
     commands = [" ".join(psutil.Process(pid).cmdline()) for pid in family]
     assert not any(token in command for command in commands)

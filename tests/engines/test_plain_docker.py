@@ -3,12 +3,12 @@
 import json
 import re
 import shlex
-import time
 
 import pytest
 from containers import ROOT, docker
-from distlab.classroom.ports import find_free
 from distlab.classroom.project import NODES
+from distlab.ports import free_ports
+from distlab.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -30,7 +30,7 @@ def two_nodes(image):
         pytest.skip("containers of the names node1 and node2 are here already")
     try:
         docker(*network[1:])
-        for words, port in zip(runs, find_free(2), strict=True):
+        for words, port in zip(runs, free_ports(2), strict=True):
             docker(*(re.sub(r"^127\.0\.0\.1:[89]000:", f"127.0.0.1:{port}:", word) for word in words[1:]))
         yield urls
     finally:
@@ -40,11 +40,10 @@ def two_nodes(image):
 
 
 def test_two_docker_runs_train_together(two_nodes):
-    until = time.monotonic() + 60
     for node in NODES:
-        while docker("inspect", "-f", "{{.State.Health.Status}}", node).stdout.strip() != "healthy":
-            assert time.monotonic() < until, docker("logs", node).stdout
-            time.sleep(0.3)
+        ask = ("inspect", "-f", "{{.State.Health.Status}}", node)
+        healthy = wait_until(lambda ask=ask: docker(*ask).stdout.strip() == "healthy", 60, every=0.3)
+        assert healthy, docker("logs", node).stdout
     assert "token=" in docker(*two_nodes[1:]).stdout
     for node in NODES:
         said = docker("exec", node, "distlab", "run", "ddp", "--json", "--", "--epochs", "1", "--limit", "2000")

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from distlab import report
+from distlab.waiting import wait_until
 
 DISTLAB = Path(sys.executable).with_name("distlab")
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -57,10 +57,8 @@ class Board:
         return {run: sorted(tags) for run, tags in json.loads(self.get("data/plugin/scalars/tags")).items()}
 
     def wait_for(self, true: Callable[[dict], bool]) -> dict[str, list[str]]:
-        until = time.monotonic() + SEEN_SECONDS
-        while not true(tags := self.tags()) and time.monotonic() < until:
-            time.sleep(0.2)
-        return tags
+        wait_until(lambda: true(self.tags()), SEEN_SECONDS, every=0.2)
+        return self.tags()
 
 
 @pytest.fixture
@@ -72,10 +70,10 @@ def board(tmp_path):
         return started[-1]
 
     yield start
-    for one in started:
-        one.process.kill()
-        one.process.wait()
-        for left in one.family:
+    for board in started:
+        board.process.kill()
+        board.process.wait()
+        for left in board.family:
             if left.is_running():
                 left.kill()
 
@@ -93,7 +91,7 @@ def test_a_run_is_seen_and_a_deleted_one_disappears(board, tmp_path):
     done = subprocess.run([DISTLAB, *RUN], env=started.env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    (epoch,) = [one for one in report.read(run) if one["event"] == "epoch" and one["rank"] == 1]
+    (epoch,) = [record for record in report.read(run) if record["event"] == "epoch" and record["rank"] == 1]
     ranks = [f"{run.name}/rank{rank}" for rank in (0, 1)]
     tags = started.wait_for(lambda tags: all("end/seconds" in tags.get(rank, []) for rank in ranks))
     assert sorted(tags) == ranks
@@ -111,11 +109,11 @@ def test_a_run_is_seen_and_a_deleted_one_disappears(board, tmp_path):
 def test_it_leaves_nothing_and_listens_on_this_machine_only(board, how):
     started = board()
     family = started.family
-    assert any("tensorboard.main" in one.cmdline() for one in family)
-    pids = [started.process.pid, *(one.pid for one in family)]
-    listening = [one for one in psutil.net_connections("tcp") if one.status == "LISTEN" and one.pid in pids]
-    assert started.port in {one.laddr.port for one in listening}
-    assert {one.laddr.ip for one in listening} <= {"127.0.0.1", "::1"}
+    assert any("tensorboard.main" in child.cmdline() for child in family)
+    pids = [started.process.pid, *(child.pid for child in family)]
+    listening = [link for link in psutil.net_connections("tcp") if link.status == "LISTEN" and link.pid in pids]
+    assert started.port in {link.laddr.port for link in listening}
+    assert {link.laddr.ip for link in listening} <= {"127.0.0.1", "::1"}
     started.process.send_signal(how)
     status = started.process.wait(timeout=30)
     if how != signal.SIGKILL:

@@ -31,7 +31,7 @@ def warm(warm_session, tmp_path, monkeypatch):
 @pytest.fixture
 def temporary(monkeypatch):
     """A folder for temporary files of what a test starts; no folder of ours is left in it."""
-    # Short, since sockets lie in it, too.
+    # A short path, since sockets lie in it and their paths are limited.
     with tempfile.TemporaryDirectory(prefix="two-") as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
@@ -61,8 +61,8 @@ def mark(tmp_path, monkeypatch, temporary):
 @pytest.fixture
 def notebook(mark):
     """A kernel of the test's own; nothing that it started outlives it."""
-    one = Notebook(mark)
-    yield one
-    one.client.stop_channels()
-    one.manager.shutdown_kernel(now=True)
+    kernel = Notebook(mark)
+    yield kernel
+    kernel.client.stop_channels()
+    kernel.manager.shutdown_kernel(now=True)
     leftovers.assert_nothing_left(mark, 5.0)

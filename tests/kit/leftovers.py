@@ -1,11 +1,10 @@
 """Finds what a run leaves behind: processes by a mark in their environment, ports, zombies."""
 
 import os
-import time
-from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
+from distlab.waiting import wait_until
 
 MARK = "LAB_AGENT_TEST_MARK"
 
@@ -35,23 +34,15 @@ def listening(pids: object) -> dict[int, int]:
     found = {}
     for pid in pids:
         with suppress(psutil.Error):
-            for one in psutil.Process(pid).net_connections("tcp"):
-                if one.status == psutil.CONN_LISTEN:
-                    found[one.laddr.port] = pid
+            for connection in psutil.Process(pid).net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    found[connection.laddr.port] = pid
     return found
-
-
-def seconds_until(condition: Callable[[], object], limit: float) -> float:
-    """How long it takes until a condition holds; at most `limit`, then it does not."""
-    started = time.monotonic()
-    while not condition() and time.monotonic() < started + limit:
-        time.sleep(0.05)
-    return time.monotonic() - started
 
 
 def assert_nothing_left(mark: str, within: float) -> None:
     """No process of a mark is left after so many seconds, and so no port either."""
-    seconds_until(lambda: not marked(mark), within)
+    wait_until(lambda: not marked(mark), within)
     left = marked(mark)
     ports = listening(left)
     for pid in left:

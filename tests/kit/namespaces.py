@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
+from distlab.waiting import wait_until
 
 ADDRESSES = {"node1": "10.77.123.1", "node2": "10.77.123.2"}
-# Two names, so that no host can be right by accident.
+# Different names, so that a host which uses the other's fails.
 LINKS = {"node1": "lab-first", "node2": "lab-second"}
 
 
@@ -19,7 +19,7 @@ def _call(*words: str) -> None:
 
 def _hosts_file(folder: Path, name: str) -> Path:
     """As Debian's installer writes it: a host's own name is 127.0.1.1 to itself."""
-    other = next(one for one in ADDRESSES if one != name)
+    other = next(host for host in ADDRESSES if host != name)
     path = folder / f"hosts-{name}"
     path.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n{ADDRESSES[other]} {other}\n")
     return path
@@ -33,12 +33,9 @@ def _start(folder: Path, name: str) -> subprocess.Popen:
     )
     words = ["unshare", "--net", "--uts", "--mount", "--propagation", "private", "sh", "-c", script]
     holder = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 10
-    while not ready.exists():
-        if holder.poll() is not None:
-            pytest.skip(f"no namespaces of its own here: {holder.stderr.read().strip()}")
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    assert wait_until(lambda: ready.exists() or holder.poll() is not None, 10, every=0.02)
+    if not ready.exists():
+        pytest.skip(f"no namespaces of its own here: {holder.stderr.read().strip()}")
     return holder
 
 
@@ -52,9 +49,8 @@ def start(folder: Path) -> dict[str, subprocess.Popen]:
     if os.geteuid():
         pytest.skip("hosts with networks of their own need root")
     holders = {name: _start(folder, name) for name in ADDRESSES}
-    ends = [word for name in ADDRESSES for word in (LINKS[name], holders[name])]
-    first, one, second, two = ends
-    _call("ip", "link", "add", first, "netns", str(one.pid), "type", "veth", "peer", second, "netns", str(two.pid))
+    (link1, pid1), (link2, pid2) = ((LINKS[name], str(holders[name].pid)) for name in ADDRESSES)
+    _call("ip", "link", "add", link1, "netns", pid1, "type", "veth", "peer", link2, "netns", pid2)
     for name, holder in holders.items():
         _call(*enter(holder), "ip", "address", "add", f"{ADDRESSES[name]}/24", "dev", LINKS[name])
         _call(*enter(holder), "ip", "link", "set", LINKS[name], "up")

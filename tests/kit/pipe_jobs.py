@@ -10,7 +10,7 @@ from importlib import import_module
 import torch
 from distlab import models, process
 from distlab.lessons.pipeline.case import Alone, Case
-from distlab.stages.watch import Watch
+from distlab.stages.timing import StageTimer
 
 SIZE = Namespace(layers=4, width=16, heads=2, context=8, sizes={"cpu": (0, 0)})
 WORDS = ("--layers", "4", "--width", "16", "--heads", "2", "--context", "8")
@@ -27,14 +27,14 @@ def experiment(name: str, *words: object) -> None:
 
 def slow_head(*words: object) -> None:
     """pipe_balance with a head that takes long."""
-    forward = models.Language.forward
+    forward = models.LanguageModel.forward
 
-    def slow(part: models.Language, x: torch.Tensor) -> torch.Tensor:
+    def slow(part: models.LanguageModel, x: torch.Tensor) -> torch.Tensor:
         if part.head is not None:
             time.sleep(SLEEP)
         return forward(part, x)
 
-    models.Language.forward = slow
+    models.LanguageModel.forward = slow
     experiment("balance", *words)
 
 
@@ -54,7 +54,7 @@ def gradients() -> tuple[list, list, list]:
     with process.group() as me:
         case = Case(me, SIZE, "zero-bubble", 4, 2)
         found = []
-        for watch in (nullcontext(), Watch(case.model)):
+        for watch in (nullcontext(), StageTimer(case.model)):
             with watch:
                 case.work()
             found.append({name: one.grad.tolist() for name, one in case.model.own_parameters().items()})

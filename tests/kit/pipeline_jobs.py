@@ -8,13 +8,16 @@ from unittest.mock import patch
 
 from distlab import loop, models, process
 from distlab.scripts import language, pipeline
-from distlab.stages.shared import Shared
+from distlab.stages.gradients import GradientSync
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from training_jobs import caught
 
 # 32 sequences: 4 updates of 8, or 2 of 16, in an epoch.
-SMALL = "--layers 8 --width 16 --heads 2 --context 16 --batch-size 8 --limit 550 --epochs 2 --warmup-epochs 1 --say 5"
+SMALL = (
+    "--layers 8 --embedding-dim 16 --heads 2 --context 16 --batch-size 8 --limit 550 "
+    "--epochs 2 --warmup-epochs 1 --generate 5"
+)
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 # Shorter than every gradient of this training.
 CLIP = 0.05
@@ -43,17 +46,17 @@ def run(main: Callable[[list[str]], list[dict]], words: str) -> dict:
 
 def in_pipeline(me: process.Rank, folder: Path, name: str, words: str) -> dict:
     """scripts/pipeline.py in a group that is there already; its checkpoint is NAME.pt."""
-    norms, norm = [], Shared.norm
+    norms, norm = [], GradientSync.norm
 
-    def noted(shared: Shared) -> Tensor:
+    def noted(shared: GradientSync) -> Tensor:
         norms.append(norm(shared))
         return norms[-1]
 
     inside = patch.object(process, "group", lambda: contextlib.nullcontext(me))
-    with inside, patch.object(Shared, "norm", noted):
+    with inside, patch.object(GradientSync, "norm", noted):
         answer = run(pipeline.main, f"--checkpoint {file_of(folder, name)} {words}")
     own = {name: value.numpy().copy() for name, value in answer.pop("model").state_dict().items()}
-    return answer | {"own": own, "norms": [one.item() for one in norms]}
+    return answer | {"own": own, "norms": [value.item() for value in norms]}
 
 
 def file_of(folder: Path, name: str) -> Path:
@@ -102,7 +105,7 @@ def twins(folder: Path) -> dict:
     return {
         **{name: alone(folder, name, words) for name, words in ALONE.items()},
         **{name: alone(folder, name, words, clip=True) for name, words in CLIPPED.items()},
-        "speaks": alone(folder, "speaks", f"--resume {file_of(folder, 'plain')} --say 40"),
+        "speaks": alone(folder, "speaks", f"--resume {file_of(folder, 'plain')} --generate 40"),
     }
 
 
@@ -110,14 +113,14 @@ def twins(folder: Path) -> dict:
 ON_TWO = {
     **{schedule: ("plain", f"--schedule {schedule}") for schedule in SCHEDULES},
     **{f"{schedule} tied": ("tied", f"--schedule {schedule} --tied") for schedule in ("gpipe", "zero-bubble")},
-    "by trace": ("plain", "--schedule interleaved --by trace --cut 1,3,2,2"),
+    "by trace": ("plain", "--schedule interleaved --trace --cut 1,3,2,2"),
     "clipped": ("clipped tied", f"--schedule zero-bubble --tied --clip {CLIP}"),
 }
 ON_FOUR = {
     **{schedule: ("plain", f"--schedule {schedule}") for schedule in SCHEDULES},
     **{f"{schedule} tied": ("tied", f"--schedule {schedule} --tied") for schedule in SCHEDULES},
     "uneven": ("plain", "--cut 1,3,3,1 --microbatches 8"),
-    "by trace": ("plain", "--schedule 1f1b --by trace --cut 1,3,3,1"),
+    "by trace": ("plain", "--schedule 1f1b --trace --cut 1,3,3,1"),
     "replicas inside": ("double", "--replicas 2 --inside replicas"),
     "stages inside": ("double", "--replicas 2 --inside stages"),
     "replicas inside tied": ("double tied", "--replicas 2 --schedule interleaved --tied"),
@@ -163,7 +166,7 @@ def four_ranks(folder: Path) -> dict:
         first_halves(me, folder, ("interleaved", "gpipe"))
         found = trained(me, folder, ON_FOUR | on_four_after_others(folder))
         one = folder.parent / "one"
-        found["speaks"] = in_pipeline(me, folder, "speaks", f"--resume {file_of(one, 'plain')} --say 40")
+        found["speaks"] = in_pipeline(me, folder, "speaks", f"--resume {file_of(one, 'plain')} --generate 40")
 
         def refused(name: str, words: str = "") -> str:
             words = f"--no-checkpoint --resume {file_of(one, name)} {words}"

@@ -1,6 +1,7 @@
 """Runs scripts on two simulated hosts and tells what is left of them."""
 
 import io
+import json
 import os
 import re
 import time
@@ -13,6 +14,7 @@ import psutil
 import pytest
 from distlab.hosts import Host
 from distlab.launch import RunFailed, RunResult, Session, run
+from distlab.waiting import wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 TWO_BY_TWO = "node1:2,node2:2"
@@ -37,17 +39,17 @@ class MarkedSession(Session):
         for agent in self.pids.values():
             found.pop(agent, None)
             for own in ("multiprocessing.forkserver", "multiprocessing.resource_tracker"):
-                children = {one.pid for one in psutil.Process(agent).children()}
+                children = {process.pid for process in psutil.Process(agent).children()}
                 pid = next((pid for pid, command in found.items() if own in command and pid in children), None)
                 found.pop(pid, None)
         return found
 
     def assert_idle(self) -> None:
         """No process, port, zombie or job folder of a run is left."""
-        leftovers.seconds_until(lambda: not self.strangers(), IDLE_SECONDS)
+        wait_until(lambda: not self.strangers(), IDLE_SECONDS)
         assert not self.strangers()
         pids = list(self.pids.values())
-        leftovers.seconds_until(lambda: not leftovers.listening(pids), IDLE_SECONDS)
+        wait_until(lambda: not leftovers.listening(pids), IDLE_SECONDS)
         assert not leftovers.listening(pids)
         assert not leftovers.zombies()
 
@@ -101,6 +103,12 @@ class Runner:
             self(*arguments, **more)
         seconds = time.monotonic() - started
         return Failure(str(caught.value), caught.value.result, self.said, seconds, time.time())
+
+
+def seen_by(result: RunResult) -> list[dict]:
+    """What each rank of who.py printed, by rank."""
+    lines = {rank: text for rank, text in result.output if text.startswith("{")}
+    return [json.loads(lines[rank]) for rank in range(len(lines))]
 
 
 def marked_environment(mark: str) -> dict[str, str]:

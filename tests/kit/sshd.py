@@ -2,19 +2,12 @@
 
 import os
 import shlex
-import socket
 import subprocess
-import time
 from pathlib import Path
 
 import leftovers
+from distlab.waiting import wait_until
 from needs import SSHD
-
-
-def free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
 
 
 def write_keys(folder: Path) -> None:
@@ -63,14 +56,16 @@ def client_words(folder: Path, port: int) -> str:
 def start(folder: Path, addresses: list[str], port: int, inside: tuple[str, ...] = ()) -> subprocess.Popen:
     """Start sshd and wait until it listens; `inside` is a command that enters another namespace."""
     if os.geteuid() == 0:
-        # Where sshd, started by root, drops its privileges; a Debian package's service makes it.
+        # sshd needs this folder when root starts it; otherwise Debian's service makes it.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     config = server_config(folder, addresses, port)
     log = (folder / "sshd.log").open("w+")
     process = subprocess.Popen([*inside, SSHD, "-D", "-e", "-f", str(config)], stderr=log, start_new_session=True)
-    until = time.monotonic() + 10
-    while (folder / "sshd.log").read_text().count("Server listening") < len(addresses):
+
+    def listens() -> bool:
         said = (folder / "sshd.log").read_text()
-        assert process.poll() is None and time.monotonic() < until, f"sshd did not start: {said}"
-        time.sleep(0.02)
+        assert process.poll() is None, f"sshd did not start: {said}"
+        return said.count("Server listening") >= len(addresses)
+
+    assert wait_until(listens, 10, every=0.02), f"sshd did not start: {(folder / 'sshd.log').read_text()}"
     return process

@@ -2,21 +2,16 @@
 
 import multiprocessing
 import os
-import socket
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+from distlab.ports import free_port
 
 SECONDS = 100
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["torch", "torch._dynamo", "distlab.loop"])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _be_rank(job: Callable, arguments: tuple, variables: dict[str, str], answers) -> None:

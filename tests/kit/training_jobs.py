@@ -39,7 +39,7 @@ def network(dropout: float = 0.0, seed: int = 3) -> nn.Module:
 
 
 def weights(model: nn.Module) -> np.ndarray:
-    return torch.cat([one.detach().reshape(-1) for one in models.unwrap(model).parameters()]).numpy()
+    return torch.cat([weight.detach().reshape(-1) for weight in models.unwrap(model).parameters()]).numpy()
 
 
 def train(
@@ -148,9 +148,9 @@ def two_ranks(folder: Path) -> dict:
             "damaged": caught(train, me, "--resume", damaged),
             "missing": caught(train, me, "--resume", folder / "nothing.pt"),
             "other size": caught(train, me, "--resume", folder / "of one.pt", size=40),
-            "shared": loop.Together().share(f"from {me.rank}"),
-            "gathered": loop.Together().gather(f"from {me.rank}"),
-            "failed on main": caught(loop.Together().from_main, me.is_main, lambda: int("none")),
+            "shared": loop.Collectives().broadcast(f"from {me.rank}"),
+            "gathered": loop.Collectives().all_gather(f"from {me.rank}"),
+            "failed on main": caught(loop.Collectives().from_main, me.is_main, lambda: int("none")),
         }
 
 
@@ -174,4 +174,4 @@ def one_sees_nan(folder: Path) -> None:
 
 
 def read_weights(path: Path) -> np.ndarray:
-    return torch.cat([one.reshape(-1) for one in checkpoint.read(path)["model"].values()]).numpy()
+    return torch.cat([value.reshape(-1) for value in checkpoint.read(path)["model"].values()]).numpy()

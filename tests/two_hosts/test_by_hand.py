@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 from by_hand import LAUNCHED, start
 from distlab import process
+from distlab.ports import free_port
 from running import SCRIPTS
 
 pytestmark = pytest.mark.timeout(60)
@@ -21,9 +22,7 @@ ALONE = "from distlab import process\nwith process.alone() as me: print('alone',
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 @pytest.fixture
@@ -55,8 +54,8 @@ def test_two_terminals(tmp_path, port):
         )
         for rank in (0, 1)
     ]
-    said = [one.communicate(timeout=40) for one in both]
-    assert [one.returncode for one in both] == [0, 0]
+    said = [process.communicate(timeout=40) for process in both]
+    assert [process.returncode for process in both] == [0, 0]
     assert said[0][0].splitlines()[-1] == "rank 0 of 2 on node1"
     assert said[1] == ("rank 1 of 2 on node2\n", "")
 
@@ -68,7 +67,7 @@ def test_one_terminal(tmp_path):
 
 def test_missing_ranks_are_named_at_the_deadline(rank):
     both = [rank(number, 4, DISTLAB_JOIN_TIMEOUT=3) for number in (0, 2)]
-    answers = [one.end() for one in both]
+    answers = [started.end() for started in both]
     assert all(status == 1 for status, *_ in answers)
     assert "rank 0 on node0: rank 1, 3 of 4 did not join within 3 s." in last_line(answers[0][2])
     assert all("Timed out" not in err for *_, err in answers)
@@ -83,10 +82,10 @@ def test_rank_0_is_missing(rank, port):
 
 
 def test_there_is_a_voice_while_ranks_wait(rank, port):
-    code = "from distlab.process import meeting\nmeeting.VOICE_SECONDS = 0.5\n" + JOIN
+    code = "from distlab.process import meeting\nmeeting.SECONDS_BETWEEN_NOTICES = 0.5\n" + JOIN
     lonely = rank(5, 6, code, DISTLAB_JOIN_TIMEOUT=2, MASTER_PORT=1)
     both = [rank(number, 3, code, DISTLAB_JOIN_TIMEOUT=3) for number in (0, 1)]
-    said = [one.end()[2] for one in both]
+    said = [started.end()[2] for started in both]
     assert "waiting for rank 2 of 3, " in said[0] and " s left" in said[0]
     # One rank speaks for all who wait.
     assert "waiting for" not in said[1]
@@ -95,7 +94,7 @@ def test_there_is_a_voice_while_ranks_wait(rank, port):
 
 def test_two_processes_claim_one_rank(rank):
     three = [rank(number, 3, DISTLAB_JOIN_TIMEOUT=3) for number in (0, 1, 1)]
-    answers = [one.end() for one in three]
+    answers = [started.end() for started in three]
     assert any("two processes say they are rank 1; this one is on node1" in err for *_, err in answers)
     assert all(status == 1 for status, *_ in answers)
 
@@ -108,9 +107,7 @@ def test_a_master_that_does_not_resolve(rank):
 
 
 def test_the_master_port_is_taken(rank):
-    with socket.socket() as holder:
-        holder.bind(("0.0.0.0", 0))
-        holder.listen()
+    with socket.create_server(("0.0.0.0", 0)) as holder:
         taken = holder.getsockname()[1]
         status, _, err = rank(0, 2, MASTER_PORT=taken).end()
     assert status == 1
@@ -118,21 +115,21 @@ def test_the_master_port_is_taken(rank):
     assert "Set MASTER_PORT to another number on every rank" in last_line(err)
 
 
-def silent(one: socket.socket) -> None:
+def silent(connection: socket.socket) -> None:
     time.sleep(20)
 
 
-def hangs_up(one: socket.socket) -> None:
-    one.close()
+def hangs_up(connection: socket.socket) -> None:
+    connection.close()
 
 
-def speaks_http(one: socket.socket) -> None:
-    one.recv(100)
-    one.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 8)
-    one.close()
+def speaks_http(connection: socket.socket) -> None:
+    connection.recv(100)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 8)
+    connection.close()
 
 
-@pytest.mark.parametrize("answer", [silent, hangs_up, speaks_http], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("answer", [silent, hangs_up, speaks_http], ids=lambda answer: answer.__name__)
 def test_something_else_listens_on_the_master_port(rank, answer):
     with socket.create_server(("127.0.0.1", 0)) as other:
 
@@ -143,7 +140,7 @@ def test_something_else_listens_on_the_master_port(rank, answer):
 
         threading.Thread(target=serve, daemon=True).start()
         taken, started = other.getsockname()[1], time.monotonic()
-        status, _, err = rank(1, 2, MASTER_PORT=taken, DISTLAB_JOIN_TIMEOUT=3).end(40)
+        status, _, err = rank(1, 2, MASTER_PORT=taken, DISTLAB_JOIN_TIMEOUT=1).end(40)
     assert status == 1 and time.monotonic() - started < 15
     assert f"rank 1 on node1 does not find the ranks' store at 127.0.0.1:{taken}: is something else there" in err
     assert "Set MASTER_PORT to another number on every rank" in last_line(err)

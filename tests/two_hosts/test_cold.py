@@ -1,6 +1,5 @@
 """The cold path starts real torchrun commands and gives what the warm path gives."""
 
-import importlib
 import os
 import signal
 import socket
@@ -11,9 +10,11 @@ import psutil
 import pytest
 from distlab.hosts import simulated
 from distlab.hosts.gpus import Gpu
-from running import TWO_BY_TWO
-from test_ranks import seen_by
-from test_teardown import later
+from distlab.launch import running as launch_running
+from distlab.ports import free_port
+from distlab.waiting import wait_until
+from driver import later
+from running import TWO_BY_TWO, seen_by
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -21,7 +22,7 @@ UNEVEN = "node1:1,node2:2"
 
 
 def torchruns(agent: int) -> list[int]:
-    return [one.pid for one in psutil.Process(agent).children() if "torchrun" in " ".join(one.cmdline())]
+    return [process.pid for process in psutil.Process(agent).children() if "torchrun" in " ".join(process.cmdline())]
 
 
 def test_cold_and_warm_give_the_same(warm, fresh, monkeypatch):
@@ -31,7 +32,7 @@ def test_cold_and_warm_give_the_same(warm, fresh, monkeypatch):
     result = fresh("who", "--word", "x", hosts=UNEVEN, cold=True)
     cold_seen = seen_by(result)
     # Each host has its own share of the GPUs of this machine.
-    assert [one["gpus"] for one in cold_seen] == ["0,1", "2,3", "2,3"]
+    assert [rank["gpus"] for rank in cold_seen] == ["0,1", "2,3", "2,3"]
     for cold, hot in zip(cold_seen, warm_seen, strict=True):
         apart = {"gpus", "master"}
         assert {name: cold[name] for name in cold.keys() - apart} == {name: hot[name] for name in hot.keys() - apart}
@@ -67,8 +68,8 @@ def test_the_terminated_rank_is_blamed_and_not_its_neighbour(warm):
 
 
 def test_stacks_at_the_deadline(warm):
-    failure = warm.fails("misbehave", "hang", "--who", "0", hosts="node1:1", cold=True, timeout=20)
-    assert failure.message.startswith("not done after 20 s: rank 0 on node1 still ran")
+    failure = warm.fails("misbehave", "hang", "--who", "0", hosts="node1:1", cold=True, timeout=14)
+    assert failure.message.startswith("not done after 14 s: rank 0 on node1 still ran")
     assert "--- rank 0 on node1 stood here:" in failure.message and "in hang_here" in failure.message
 
 
@@ -86,12 +87,8 @@ def test_torchrun_is_killed(warm):
 
 
 def test_a_port_that_is_taken_at_the_last_moment_is_given_up(warm, monkeypatch):
-    # The package's name for it is the function, so the module has to be asked for.
-    module = importlib.import_module("distlab.launch.run")
-    find, asked = module._find_rendezvous, []
-    with socket.socket() as holder:
-        holder.bind(("0.0.0.0", 0))
-        holder.listen()
+    find, asked = launch_running._find_rendezvous, []
+    with socket.create_server(("0.0.0.0", 0)) as holder:
         taken = holder.getsockname()[1]
 
         def find_too_late(*arguments: object) -> tuple:
@@ -99,18 +96,16 @@ def test_a_port_that_is_taken_at_the_last_moment_is_given_up(warm, monkeypatch):
             asked.append(meeting)
             return meeting._replace(port=taken) if len(asked) == 1 else meeting
 
-        monkeypatch.setattr(module, "_find_rendezvous", find_too_late)
+        monkeypatch.setattr(launch_running, "_find_rendezvous", find_too_late)
         result = warm("who", hosts="node1:1,node2:1", cold=True, master_port=taken)
     assert f"port {taken} is taken on node1; using {asked[0].port}" in warm.said
     assert f"port {taken} was taken in the meantime; trying another" in warm.said
     assert len(asked) == 2 and result.ok
-    assert all(one["sum"] == 3 for one in seen_by(result))
+    assert all(rank["sum"] == 3 for rank in seen_by(result))
 
 
 def test_a_wanted_port_that_is_taken(warm):
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
+    with socket.create_server(("127.0.0.1", 0)) as holder:
         taken = holder.getsockname()[1]
         result = warm("who", hosts="node1:1,node2:1", master_port=taken)
     used = int(seen_by(result)[0]["master"].rpartition(":")[2])
@@ -119,26 +114,22 @@ def test_a_wanted_port_that_is_taken(warm):
 
 
 def test_a_wanted_port_that_is_free(warm):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free = probe.getsockname()[1]
+    free = free_port()
     # A second time, too: nothing of the first run still holds it.
     for _ in range(2):
         result = warm("who", hosts=TWO_BY_TWO, master_port=free)
-        assert {one["master"] for one in seen_by(result)} == {f"127.0.0.1:{free}"}
+        assert {rank["master"] for rank in seen_by(result)} == {f"127.0.0.1:{free}"}
 
 
 def test_two_runs_at_once_want_one_port(warm, fresh):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        wanted = probe.getsockname()[1]
+    wanted = free_port()
     # In two sessions, as from two notebooks.
     first: dict[str, object] = {}
     talk = threading.Thread(
         target=lambda: first.update(result=warm("talk", "live", hosts="node1:1,node2:1", master_port=wanted))
     )
     talk.start()
-    leftovers.seconds_until(lambda: wanted in leftovers.listening(warm.session.pids.values()), 20)
+    wait_until(lambda: wanted in leftovers.listening(warm.session.pids.values()), 20)
     second = fresh("who", hosts="node1:1", master_port=wanted, cold=True)
     talk.join(30)
     assert first["result"].ok and second.ok

@@ -76,7 +76,7 @@ def test_a_rank_leaves_early_as_if_all_were_well(warm, who, mode):
 
 
 def test_a_rank_leaves_without_joining(warm):
-    # Nobody can know that it was needed, so time has to tell; but then it is named.
+    # Only at the deadline is it known that the others waited for it.
     failure = warm.fails("misbehave", "exit0", "--at", "early", "--who", "1", timeout=5)
     assert failure.message.startswith("not done after 5 s: rank 0 on node1, 2 on node2, 3 on node2 still ran")
     assert "but rank 1 on node1 had left with status 0" in failure.message.splitlines()[0]

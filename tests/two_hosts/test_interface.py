@@ -76,16 +76,16 @@ def test_two_networks(from_node1):
     first, second, misled = from_node1(SCRIPTS / "who.py", [], plain, plain, wrong)
     for found in (first, second):
         seen = sorted(
-            (json.loads(line) for line in found["lines"] if line.startswith("{")), key=lambda one: one["rank"]
+            (json.loads(line) for line in found["lines"] if line.startswith("{")), key=lambda rank: rank["rank"]
         )
-        assert [(one["host"], one["rank"], one["local_rank"]) for one in seen] == [
+        assert [(rank["host"], rank["rank"], rank["local_rank"]) for rank in seen] == [
             ("node1", 0, 0),
             ("node2", 1, 0),
             ("node2", 2, 1),
         ]
-        assert [one["interface"] for one in seen] == ["lab-first", "lab-second", "lab-second"]
-        assert [one["sum"] for one in seen] == [7.0] * 3
-    # What a person sets stands; and with loopback, as without any of this, they do not meet.
+        assert [rank["interface"] for rank in seen] == ["lab-first", "lab-second", "lab-second"]
+        assert [rank["sum"] for rank in seen] == [7.0] * 3
+    # What a person sets is kept, and over loopback the hosts do not meet.
     assert isinstance(misled, str)
     assert "cannot connect to the other ranks: do their hosts meet on the interface in GLOO_SOCKET_IFNAME?" in misled
 
@@ -97,10 +97,10 @@ def test_horovod_over_two_networks(from_node1):
         for launcher in ("mpirun", "horovodrun", "horovodrun-mpi")
     ]
     found = from_node1(SCRIPTS / "add_with_horovod.py", ["all", "0"], *asked)
-    for options, one in zip(asked, found, strict=True):
+    for options, run in zip(asked, found, strict=True):
         backend = "gloo" if options["launcher"] == "horovodrun" else "mpi"
-        assert isinstance(one, dict), one
-        assert [line for line in one["lines"] if line.startswith("sum")] == [
+        assert isinstance(run, dict), run
+        assert [line for line in run["lines"] if line.startswith("sum")] == [
             f"sum [3.0, 3.0, 3.0] node1 0 {backend}",
             f"sum [3.0, 3.0, 3.0] node2 0 {backend}",
         ]
@@ -111,7 +111,7 @@ def test_elastic_training_over_two_networks(from_node1):
     asked = {"hosts": "node1:1", "timeout": 90, "env": {"DISTLAB_HOSTS": "node1:1,node2:2"}}
     (found,) = from_node1(Path(horovod_elastic.__file__), [], asked)
     assert isinstance(found, dict), found
-    what = [(one["what"], one["hvd_host"]) for one in found["records"] if one["event"] == "elastic"]
+    what = [(record["what"], record["hvd_host"]) for record in found["records"] if record["event"] == "elastic"]
     assert sorted(host for how, host in what if how == "started") == ["node1", "node2", "node2"]
     assert [host for how, host in what if how == "killed"] == ["node2"]
     assert [host for how, host in what if how == "ended"] == ["node1"]

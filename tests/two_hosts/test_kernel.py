@@ -4,6 +4,7 @@ import time
 
 import leftovers
 import pytest
+from distlab.waiting import wait_until
 from running import SCRIPTS
 
 pytestmark = pytest.mark.timeout(120)
@@ -27,7 +28,7 @@ def test_a_notebook(notebook, mark):
     notebook.manager.interrupt_kernel()
     assert notebook.outputs(cell, "", 10)["error"] == "KeyboardInterrupt"
     assert time.monotonic() - started < 3.0
-    leftovers.seconds_until(lambda: set(leftovers.marked(mark)) == idle, 3.0 - (time.monotonic() - started))
+    wait_until(lambda: set(leftovers.marked(mark)) == idle, 3.0 - (time.monotonic() - started))
     assert set(leftovers.marked(mark)) == idle
     assert not leftovers.listening(idle - {notebook.manager.provisioner.pid})
 
@@ -41,7 +42,7 @@ def test_a_notebook(notebook, mark):
     said = notebook.run(SLEEP.replace("'hang'", "'raise'").replace("'--at', 'bare', ", ""))
     assert said["error"] == "RunFailed"
     assert "raised KeyError" in said["shown"] and said["shown"].count("Traceback") == 1
-    assert "launch/run.py" not in said["shown"]
+    assert "launch/running.py" not in said["shown"]
 
     # Killed in the midst of a run, the kernel takes everything with it.
     notebook.outputs(notebook.start(SLEEP), "| started", 30)

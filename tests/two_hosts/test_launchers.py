@@ -1,7 +1,7 @@
 """mpirun and horovodrun start the same ranks as torchrun, and leave as little behind."""
 
-import importlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,18 +12,20 @@ import leftovers
 import needs
 import psutil
 import pytest
-from distlab.agent import seat
+from distlab.agent import placeholder
 from distlab.horovod_wheel import state
+from distlab.hosts import parse
 from distlab.launch import HostError, ScriptError, run
+from distlab.launchers import horovodrun
 from distlab.runs import WORKSPACE
-from running import MarkedSession
-from test_ranks import seen_by
-from test_teardown import Driver, later
+from driver import Driver, later
+from running import MarkedSession, Runner, seen_by
 
 pytestmark = pytest.mark.timeout(120)
 
 LAUNCHERS = ("mpirun", "horovodrun", "horovodrun-mpi")
-# Cold starts on two cores that others use as well.
+SECRET = "as-secret-as-can-be"
+# Enough for cold starts on two busy cores.
 START = 60
 
 
@@ -36,13 +38,13 @@ def _horovod():
 def test_the_same_ranks_on_the_same_hosts(warm, launcher):
     result = warm("who", "--word", "two words", hosts="node1:1,node2:2", launcher=launcher, timeout=START)
     seen = seen_by(result)
-    assert [(one["host"], one["rank"], one["local_rank"], one["host_index"], one["sum"]) for one in seen] == [
+    assert [(rank["host"], rank["rank"], rank["local_rank"], rank["host_index"], rank["sum"]) for rank in seen] == [
         ("node1", 0, 0, 0, 7.0),
         ("node2", 1, 0, 1, 7.0),
         ("node2", 2, 1, 1, 7.0),
     ]
-    assert all(one["arguments"] == ["--word", "two words"] and one["cwd"] == os.getcwd() for one in seen)
-    assert {one["interface"] for one in seen} == {"lo"}
+    assert all(rank["arguments"] == ["--word", "two words"] and rank["cwd"] == os.getcwd() for rank in seen)
+    assert {rank["interface"] for rank in seen} == {"lo"}
     assert [(end.rank, end.host, end.local_rank, end.how, end.status) for end in result.ranks] == [
         (0, "node1", 0, "completed", 0),
         (1, "node2", 0, "completed", 0),
@@ -62,53 +64,76 @@ def test_the_command_that_is_shown_can_be_typed(warm, launcher):
     assert "rank 0 of 2" in done.stdout and "rank 1 of 2" in done.stdout
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_hosts_on_this_machine_need_no_ssh(tmp_path_factory, monkeypatch, launcher, request):
+@pytest.fixture(scope="module")
+def special_session(tmp_path_factory):
+    """Agents that find no ssh on PATH and have a secret in their environment."""
     programs = tmp_path_factory.mktemp("programs")
     for program in Path("/usr/bin").iterdir():
         if program.name not in ("ssh", "rsh"):
             (programs / program.name).symlink_to(program)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
-    fresh = request.getfixturevalue("fresh")
-    assert fresh("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
+    with MarkedSession() as session:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{Path(sys.executable).parent}:{programs}")
+            patch.setenv("JUPYTER_TOKEN", SECRET)
+            session.warm(parse("node1:1,node2:1"))
+        yield session
+    leftovers.assert_nothing_left(session.mark, 1.0)
+
+
+@pytest.fixture
+def special(special_session, tmp_path, monkeypatch):
+    monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path / "runs"))
+    yield Runner(special_session)
+    special_session.assert_idle()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_hosts_on_this_machine_need_no_ssh(special, launcher):
+    (agent, _) = special.session.pids.values()
+    assert shutil.which("ssh", path=psutil.Process(agent).environ()["PATH"]) is None
+    assert special("hello", hosts="node1:1,node2:1", launcher=launcher, timeout=START).ok
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_cold_start_gives_the_same(warm, launcher):
     result = warm("who", hosts="node1:1,node2:1", launcher=launcher, timeout=START, cold=True)
-    assert [(one["host"], one["rank"], one["sum"]) for one in seen_by(result)] == [("node1", 0, 3.0), ("node2", 1, 3.0)]
+    assert [(rank["host"], rank["rank"], rank["sum"]) for rank in seen_by(result)] == [
+        ("node1", 0, 3.0),
+        ("node2", 1, 3.0),
+    ]
 
 
 def test_environment_of_each_host_and_of_the_call(warm, monkeypatch):
     monkeypatch.setenv("DISTLAB_ASKED_BY", "the caller")
     result = warm("who", hosts="node1:1,node2:1", launcher="mpirun", timeout=START, threads=3, env={"DISTLAB_ASKED": 1})
-    for one in seen_by(result):
-        assert (one["threads"], one["omp"]) == (3, "3")
-        assert one["asked"] == {"DISTLAB_ASKED_BY": "the caller", "DISTLAB_ASKED": "1"}
+    for rank in seen_by(result):
+        assert (rank["threads"], rank["omp"]) == (3, "3")
+        assert rank["asked"] == {"DISTLAB_ASKED_BY": "the caller", "DISTLAB_ASKED": "1"}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_no_secret_is_on_a_command_line(fresh, launcher, monkeypatch):
+def test_no_secret_is_on_a_command_line(special, launcher):
     """Anyone on a host can read command lines, and horovodrun repeats its environment there."""
-    monkeypatch.setenv("JUPYTER_TOKEN", "as-secret-as-can-be")
+    (agent, _) = special.session.pids.values()
+    assert psutil.Process(agent).environ()["JUPYTER_TOKEN"] == SECRET
     seen: list[str] = []
 
     def look() -> None:
-        seen.extend(leftovers.marked(fresh.session.mark).values())
+        seen.extend(leftovers.marked(special.session.mark).values())
 
-    thread = later(lambda: seats_of(fresh) >= 2, look)
+    thread = later(lambda: placeholders_of(special) >= 2, look)
     words = ("hang", "--at", "bare", "--who", "0", "1", "--for", "2")
-    fresh("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    special("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
     thread.join(30)
-    # Over MPI, horovodrun becomes an mpirun.
+    # With --mpi, horovodrun replaces itself by mpirun.
     assert any(("horovodrun" if launcher == "horovodrun" else "mpirun") in command for command in seen)
-    assert not [command for command in seen if "as-secret" in command]
+    assert not [command for command in seen if SECRET in command]
 
 
-def seats_of(runner) -> int:
+def placeholders_of(runner) -> int:
     """How many ranks a launcher has started."""
     commands = leftovers.marked(runner.session.mark).values()
-    return sum(command.split()[1:2] == ["-S"] and "seat.py" in command for command in commands)
+    return sum(command.split()[1:2] == ["-S"] and "placeholder.py" in command for command in commands)
 
 
 # -- a rank fails ---------------------------------------------------------------------------------
@@ -143,16 +168,16 @@ def test_an_import_fails_before_the_rank_joins(warm, launcher):
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_deadline_shows_where_ranks_stood(warm, launcher):
-    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=20)
-    assert failure.message.startswith("not done after 20 s: rank 0 on node1, 1 on node2 still ran")
+    failure = warm.fails("misbehave", "hang", "--who", "1", hosts="node1:1,node2:1", launcher=launcher, timeout=12)
+    assert failure.message.startswith("not done after 12 s: rank 0 on node1, 1 on node2 still ran")
     assert "--- rank 1 on node2 stood here:" in failure.message and "in hang_here" in failure.message
-    assert failure.seconds < 25
+    assert failure.seconds < 17
 
 
 def test_ranks_that_ignore_signals_and_their_children_end(warm):
     words = ("hang", "--who", "0", "1", "--deaf", "1")
-    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher="horovodrun", timeout=15)
-    assert failure.seconds < 20
+    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher="horovodrun", timeout=10)
+    assert len(failure.result.stacks) == 2 and failure.seconds < 15
 
 
 # -- Horovod's own group --------------------------------------------------------------------------
@@ -179,7 +204,7 @@ def test_a_rank_of_horovod_fails_and_not_its_peers(warm, launcher, mode, expecte
 
 def test_a_rank_of_horovod_that_stays_away_is_seen_at_the_deadline(warm):
     hosts = "node1:1,node2:1"
-    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=20)
+    failure = warm.fails("add_with_horovod", "hang", "1", hosts=hosts, launcher="horovodrun", timeout=12)
     assert "in allreduce" in failure.message.partition("--- rank 1")[0]
 
 
@@ -214,17 +239,19 @@ def test_ddp_trains_the_same_under_mpirun(warm):
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_killed_launcher_is_named(fresh, launcher):
-    def has_ranks(one: psutil.Process) -> bool:
-        return any("seat.py" in " ".join(child.cmdline()) for child in one.children(recursive=True))
+def test_a_killed_launcher_is_named(warm, launcher):
+    def has_ranks(process: psutil.Process) -> bool:
+        return any("placeholder.py" in " ".join(child.cmdline()) for child in process.children(recursive=True))
 
     def strike() -> None:
-        (command,) = [one for one in psutil.Process(fresh.session.pids["node1"]).children() if has_ranks(one)]
+        (command,) = [
+            process for process in psutil.Process(warm.session.pids["node1"]).children() if has_ranks(process)
+        ]
         command.kill()
 
-    thread = later(lambda: seats_of(fresh) >= 2, strike, after=1.0)
+    thread = later(lambda: placeholders_of(warm) >= 2, strike, after=1.0)
     words = ("hang", "--at", "bare", "--who", "0", "1")
-    failure = fresh.fails("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
+    failure = warm.fails("misbehave", *words, hosts="node1:1,node2:1", launcher=launcher, timeout=START)
     thread.join(30)
     assert failure.message.startswith(f"node1: {launcher} was killed by SIGKILL")
 
@@ -244,7 +271,7 @@ def test_an_interrupted_or_killed_notebook_leaves_nothing(mark, launcher, number
 
 
 def doors() -> set[Path]:
-    """Where seats of jobs are let in."""
+    """The doors of all jobs on this machine."""
     return set(Path("/tmp").glob(f"distlab-{os.getuid()}-*"))
 
 
@@ -252,7 +279,7 @@ def doors() -> set[Path]:
 
 
 def test_an_unknown_launcher():
-    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or mpirun or horovodrun"):
+    with pytest.raises(ScriptError, match="launcher 'slurm' is unknown: use torchrun or horovodrun or mpirun"):
         run("env_report", launcher="slurm")
 
 
@@ -273,29 +300,30 @@ def test_a_port_that_is_taken_is_another_one(warm):
 
 
 def test_horovod_that_is_not_built_is_told_before_anything_starts(monkeypatch):
-    monkeypatch.setattr(importlib.import_module("distlab.launch.run"), "find_spec", lambda name: None)
+    monkeypatch.setattr(horovodrun, "find_spec", lambda name: None)
     monkeypatch.setattr(state, "installed", lambda: None)
     with pytest.raises(ScriptError, match="horovodrun is part of Horovod, which is .*make horovod"):
         run("env_report", launcher="horovodrun")
 
 
-def test_a_rank_without_a_seat_says_which_host_lacks_its_agent(tmp_path):
+def test_a_rank_without_an_agent_says_on_which_host(tmp_path):
     environ = {**os.environ, "OMPI_COMM_WORLD_RANK": "1"}
     code = (
-        f"import sys; sys.path.insert(0, {str(WORKSPACE)!r}); from distlab.agent import seat; seat.DOOR_SECONDS = 0.2; "
+        f"import sys; sys.path.insert(0, {str(WORKSPACE)!r}); from distlab.agent import placeholder; "
+        "placeholder.DOOR_SECONDS = 0.2; sys.argv[1:] = ['0000', 'node1:1,node2:1', 'OMPI_COMM_WORLD_RANK']; "
+        "sys.exit(placeholder.main())"
     )
-    code += "sys.argv[1:] = ['0000', 'node1:1,node2:1']; sys.exit(seat.main())"
     done = subprocess.run([sys.executable, "-S", "-c", code], env=environ, capture_output=True, text=True, timeout=20)
-    assert done.returncode == seat.NO_SEAT
-    assert done.stderr == "rank 1 finds no seat on node2: no agent of this job is there\n"
+    assert done.returncode == placeholder.NO_AGENT
+    assert done.stderr == "rank 1 finds no agent of this job on node2\n"
 
 
-def test_a_seat_of_somebody_else_is_not_taken(monkeypatch):
-    monkeypatch.setattr(seat, "DOOR_SECONDS", 0.2)
-    door = Path(seat.door("ffff", "node1"))
+def test_a_door_that_somebody_else_made_is_not_used(monkeypatch):
+    monkeypatch.setattr(placeholder, "DOOR_SECONDS", 0.2)
+    door = Path(placeholder.door("ffff", "node1"))
     door.symlink_to("/")
     try:
         os.lchown(door, 12345, 12345)
-        assert seat.open_door("ffff", "node1") is None
+        assert placeholder.open_door("ffff", "node1") is None
     finally:
         door.unlink()

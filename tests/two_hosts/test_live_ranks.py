@@ -11,8 +11,10 @@ import psutil
 import pytest
 import sshd
 from distlab import ranks
-from distlab.ranks.cell import CellFailed, run_cell
+from distlab.ports import free_port
+from distlab.ranks.cell import CellFailed, register, run_cell
 from distlab.ranks.live import LiveRanks, RanksError
+from distlab.waiting import wait_until
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -122,8 +124,9 @@ def test_a_cell_that_is_not_over_in_time_is_interrupted(say):
     assert say("me.rank", [0, 3]) == "node1:0 | 0\nnode2:3 | 3\n"
 
 
-def test_a_rank_inside_torch_is_named_and_comes_back(live, say):
-    code = "group = dist.new_group([0, 1], timeout=__import__('datetime').timedelta(seconds=6))"
+def test_a_rank_inside_torch_is_named_and_comes_back(live, say, monkeypatch):
+    monkeypatch.setattr("distlab.ranks.cell.INTERRUPT_SECONDS", 1.0)
+    code = "group = dist.new_group([0, 1], timeout=__import__('datetime').timedelta(seconds=4))"
     say(code)
     started = time.monotonic()
     with pytest.raises(CellFailed, match="^node1:1 cannot be interrupted inside torch and will be back when"):
@@ -144,7 +147,7 @@ def test_a_cell_behind_one_that_fails_runs_all_the_same(live):
 
 
 def test_long_cells_say_who_is_at_it(say, monkeypatch):
-    monkeypatch.setattr("distlab.ranks.cell.VOICE_SECONDS", 0.4)
+    monkeypatch.setattr("distlab.ranks.cell.REMIND_SECONDS", 0.4)
     said = say("import time\ntime.sleep(1.0 if me.rank == 1 else 0)")
     assert set(said.splitlines()) == {"waiting for node1:1"}
 
@@ -173,7 +176,7 @@ def test_a_death_names_the_rank_and_a_start_begins_anew(own, mark, tmp_path, cap
     assert second is not first
     with pytest.raises(RanksError, match="node1:0 has no 'kept'"):
         ranks.values("kept")
-    # Other hosts are another job, without a word on a death.
+    # On other hosts it is a new job, and no death is reported.
     third = ranks.start("node1:1")
     assert third.size == 1 and capsys.readouterr().out == ""
     ranks.stop()
@@ -189,27 +192,22 @@ def test_ranks_that_do_not_come_up_say_why(own, mark, monkeypatch):
     leftovers.assert_nothing_left(mark, 3.0)
 
 
-def test_keys_are_for_their_owner_alone(own, tmp_path):
-    folders = []
+def test_keys_are_for_their_owner_alone_and_the_controller_listens_on_loopback_alone(own, mark, tmp_path):
+    found = []
 
-    def look() -> None:
-        until = time.monotonic() + 60
-        while not folders and time.monotonic() < until:
-            folders.extend(stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "runs").glob(".live-*/security"))
-            time.sleep(0.005)
+    def modes() -> list[int]:
+        return [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "runs").glob(".live-*/security")]
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=lambda: found.extend(wait_until(modes, 60, every=0.005)))
     watcher.start()
-    ranks.start("node1:1")
-    watcher.join()
-    assert folders == [0o700]
-
-
-def test_the_controller_listens_on_loopback_alone(own, mark):
     ranks.start("node1:1,node2:1")
-    sockets = [one for pid in leftovers.marked(mark) for one in psutil.Process(pid).net_connections("inet")]
-    addresses = [one.laddr.ip for one in sockets if one.status == psutil.CONN_LISTEN]
-    assert len(addresses) > 5 and {one.split(".")[0] for one in addresses} == {"127"}
+    watcher.join()
+    assert found == [0o700]
+    sockets = [
+        connection for pid in leftovers.marked(mark) for connection in psutil.Process(pid).net_connections("inet")
+    ]
+    addresses = [connection.laddr.ip for connection in sockets if connection.status == psutil.CONN_LISTEN]
+    assert len(addresses) > 5 and {address.split(".")[0] for address in addresses} == {"127"}
 
 
 def test_a_notebook_with_live_ranks(notebook, mark):
@@ -228,7 +226,7 @@ def test_a_notebook_with_live_ranks(notebook, mark):
     notebook.manager.interrupt_kernel()
     assert notebook.outputs(cell, "", 20)["error"] == "KeyboardInterrupt"
     assert time.monotonic() - started < 4.0
-    # So do they when another cell is stopped.
+    # They live on, too, when a cell of the notebook's own is stopped.
     cell = notebook.start("import time; time.sleep(60)")
     time.sleep(0.5)
     notebook.manager.interrupt_kernel()
@@ -254,15 +252,15 @@ def test_a_killed_kernel_takes_its_live_ranks_with_it(notebook, mark):
     leftovers.assert_nothing_left(mark, 5.0)
 
 
-def test_what_px_takes(own, capsys):
+def test_what_px_takes(live, capsys):
     shell = InteractiveShell.instance()
     try:
-        ranks.start("node1:1,node2:1")
+        register(lambda: live)
         px = shell.find_cell_magic("px")
-        px("--ranks 1", "me.rank")
-        assert capsys.readouterr().out == "node2:1 | 1\n"
+        px("--ranks 2", "me.rank")
+        assert capsys.readouterr().out == "node2:2 | 2\n"
         for line, said in {
-            "--ranks 0,7": "there are ranks 0 to 1",
+            "--ranks 0,7": "there are ranks 0 to 3",
             "--ranks one": "write numbers with commas, such as --ranks 0,2",
             "--ranks 0 --host node1": "takes --ranks or --host, not both",
             "--targets 0": "unrecognized arguments: --targets 0",
@@ -281,7 +279,7 @@ FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 def test_live_ranks_over_ssh(own, tmp_path, monkeypatch, mark):
     needs.programs(needs.SSHD, "ssh")
     sshd.write_keys(tmp_path)
-    port = sshd.free_port(FIRST)
+    port = free_port(FIRST)
     server = sshd.start(tmp_path, [FIRST, SECOND], port)
     try:
         monkeypatch.setenv("DISTLAB_SSH", sshd.client_words(tmp_path, port))

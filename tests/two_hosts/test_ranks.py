@@ -5,16 +5,11 @@ import os
 
 import pytest
 from distlab.hosts.host import machine_cores
+from running import seen_by
 
 pytestmark = pytest.mark.timeout(90)
 
 NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE", "GROUP_WORLD_SIZE")
-
-
-def seen_by(result) -> list[dict]:
-    """What each rank of who.py printed, by rank."""
-    lines = {rank: text for rank, text in result.output if text.startswith("{")}
-    return [json.loads(lines[rank]) for rank in range(len(lines))]
 
 
 @pytest.mark.parametrize(
@@ -54,12 +49,12 @@ def test_the_cores_of_a_host_are_shared_by_its_ranks(warm):
     cores = max(1, machine_cores() // 2)
     expected = [max(1, cores // 1)] + [max(1, cores // 3)] * 3
     seen = seen_by(warm("who", hosts="node1:1,node2:3"))
-    assert [one["threads"] for one in seen] == expected
-    assert [one["omp"] for one in seen] == [str(count) for count in expected]
+    assert [rank["threads"] for rank in seen] == expected
+    assert [rank["omp"] for rank in seen] == [str(count) for count in expected]
 
 
 def test_threads_can_be_asked_for(warm):
-    assert [one["threads"] for one in seen_by(warm("who", hosts="node1:1,node2:1", threads=3))] == [3, 3]
+    assert [rank["threads"] for rank in seen_by(warm("who", hosts="node1:1,node2:1", threads=3))] == [3, 3]
 
 
 def test_settings_are_those_of_the_moment_of_the_call(warm, monkeypatch):
@@ -69,11 +64,11 @@ def test_settings_are_those_of_the_moment_of_the_call(warm, monkeypatch):
     )
     monkeypatch.delenv("DISTLAB_ASKED_ONCE")
     second = seen_by(warm("who", hosts="node1:1,node2:1"))
-    for one in first:
-        assert one["asked"] == {"DISTLAB_ASKED_ONCE": "yes", "DISTLAB_ASKED_HERE": "7"}
-        assert one["arguments"] == ["--word", "two words", "--epochs", "1"]
-        assert one["cwd"] == os.getcwd()
-    assert [one["asked"] for one in second] == [{}, {}]
+    for rank in first:
+        assert rank["asked"] == {"DISTLAB_ASKED_ONCE": "yes", "DISTLAB_ASKED_HERE": "7"}
+        assert rank["arguments"] == ["--word", "two words", "--epochs", "1"]
+        assert rank["cwd"] == os.getcwd()
+    assert [rank["asked"] for rank in second] == [{}, {}]
 
 
 def test_the_command_shown_is_the_one_that_a_person_would_type(warm):
@@ -91,7 +86,7 @@ def test_the_command_shown_is_the_one_that_a_person_would_type(warm):
 def test_a_run_keeps_its_result_and_a_log_of_each_rank(warm):
     result = warm("who", hosts="node1:1,node2:1")
     kept = json.loads((result.folder / "run.json").read_text())
-    assert kept["ok"] is True and [one["rank"] for one in kept["ranks"]] == [0, 1]
+    assert kept["ok"] is True and [end["rank"] for end in kept["ranks"]] == [0, 1]
     for end in result.ranks:
         with open(end.log) as log:
             assert log.read().rstrip("\n") == result.text(end.rank)

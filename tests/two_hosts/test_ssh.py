@@ -15,9 +15,10 @@ import sshd
 from distlab.hosts import Host, HostsError, parse
 from distlab.launch import HostError
 from distlab.launch.connection import ssh_command
-from running import MarkedSession, Runner
-from test_ranks import seen_by
-from test_teardown import later
+from distlab.ports import free_port
+from distlab.waiting import wait_until
+from driver import later
+from running import MarkedSession, Runner, seen_by
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -32,7 +33,7 @@ def remote_session(tmp_path_factory):
     needs.programs(needs.SSHD, "ssh")
     folder = tmp_path_factory.mktemp("ssh")
     sshd.write_keys(folder)
-    port = sshd.free_port(FIRST)
+    port = free_port(FIRST)
     server = sshd.start(folder, [FIRST, SECOND], port)
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -51,7 +52,7 @@ def remote(remote_session, tmp_path, monkeypatch):
     runner = Runner(remote_session)
     yield runner
     agents = agents_of(remote_session)
-    leftovers.seconds_until(lambda: not leftovers.listening(agents), 3)
+    wait_until(lambda: not leftovers.listening(agents), 3)
     assert not leftovers.listening(agents)
     assert not ranks_of(remote_session)
 
@@ -65,24 +66,24 @@ def agents_of(session) -> list[int]:
 def ranks_of(session) -> list[int]:
     found = []
     for agent in agents_of(session):
-        for one in psutil.Process(agent).children():
-            if "forkserver" in " ".join(one.cmdline()):
-                found += [child.pid for child in one.children()]
+        for process in psutil.Process(agent).children():
+            if "forkserver" in " ".join(process.cmdline()):
+                found += [child.pid for child in process.children()]
     return found
 
 
 def test_four_ranks_over_ssh(remote):
     assert [host.kind for host in parse(HOSTS)] == ["ssh", "ssh"]
     seen = seen_by(remote("who", "--word", "two words", hosts=HOSTS))
-    assert [(one["host"], one["rank"], one["local_rank"], one["sum"]) for one in seen] == [
+    assert [(rank["host"], rank["rank"], rank["local_rank"], rank["sum"]) for rank in seen] == [
         (FIRST, 0, 0, 15.0),
         (FIRST, 1, 1, 15.0),
         (SECOND, 2, 0, 15.0),
         (SECOND, 3, 1, 15.0),
     ]
-    assert all(one["arguments"] == ["--word", "two words"] for one in seen)
+    assert all(rank["arguments"] == ["--word", "two words"] for rank in seen)
     # Both hosts are on this machine, and this is the interface between them.
-    assert {one["interface"] for one in seen} == {"lo"}
+    assert {rank["interface"] for rank in seen} == {"lo"}
     assert remote("who", hosts=HOSTS).seconds < 5
 
 
@@ -102,14 +103,14 @@ def test_the_connection_is_lost(remote):
         before = len(leftovers.marked(session.mark))
         os.kill(ssh, signal.SIGKILL)
         # ssh itself, the far agent, its forkserver and tracker, and two ranks with a deaf child.
-        gone["after"] = leftovers.seconds_until(lambda: len(leftovers.marked(session.mark)) <= before - 6, 5)
+        gone["in time"] = wait_until(lambda: len(leftovers.marked(session.mark)) <= before - 6, 5)
 
     thread = later(lambda: len(ranks_of(session)) == 4, cut)
     failure = remote.fails("misbehave", "hang", "--who", "0", "1", "2", "3", "--deaf", "2", hosts=HOSTS)
     thread.join(10)
     assert failure.message.startswith(f"{SECOND} was lost: its agent ended with status -9")
-    assert gone["after"] < 5
-    assert all(one.said_hello for one in session.connect(parse(HOSTS), 10))
+    assert gone["in time"]
+    assert all(connection.said_hello for connection in session.connect(parse(HOSTS), 10))
 
 
 # -- hosts that never join, behind an ssh that only pretends ------------------------------------
@@ -150,7 +151,7 @@ def test_a_host_refuses(fresh, pretend_ssh):
 def test_a_host_never_answers(fresh, pretend_ssh, monkeypatch):
     from distlab.launch import session
 
-    monkeypatch.setattr(session, "VOICE_SECONDS", 0.5)
+    monkeypatch.setattr(session, "REMIND_SECONDS", 0.5)
     pretend_ssh("exec sleep 600")
     message, seconds = refused(fresh, timeout=3)
     assert message.startswith("node2 did not join within 3 s: is its container up? `docker compose ps`")

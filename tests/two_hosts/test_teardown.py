@@ -4,55 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from contextlib import suppress
 
 import leftovers
 import psutil
 import pytest
-from running import SCRIPTS, TWO_BY_TWO, marked_environment
+from distlab.waiting import wait_until
+from driver import Driver, later, sleeping_ranks
+from running import TWO_BY_TWO, marked_environment
 
 pytestmark = pytest.mark.timeout(90)
 
-DRIVER = """
-import sys
-from distlab import run
-print("driver up", flush=True)
-how = {"warm": {}, "cold": {"cold": True}}.get(sys.argv[3], {"launcher": sys.argv[3]})
-run(sys.argv[1], *sys.argv[4:], hosts=sys.argv[2], timeout=80, **how)
-"""
 SLEEP = ("hang", "--who", "0", "1", "2", "3", "--at", "bare", "--deaf", "0")
-
-
-class Driver:
-    """A Python process that starts a run, as a person's would."""
-
-    def __init__(self, mark: str, *words: str, hosts: str = TWO_BY_TWO, how: str = "warm") -> None:
-        command = [sys.executable, "-c", DRIVER, str(SCRIPTS / "misbehave.py"), hosts, how, *words]
-        self.process = subprocess.Popen(
-            command,
-            env=marked_environment(mark),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.said = ""
-
-    def wait_for(self, text: str, times: int) -> None:
-        for line in self.process.stdout:
-            self.said += line
-            times -= text in line
-            if times == 0:
-                return
-        pytest.fail(f"the driver ended before it said {text!r}: {self.said}")
-
-    def end_by(self, number: int, within: float) -> float:
-        started = time.monotonic()
-        self.process.send_signal(number)
-        self.said += self.process.communicate(timeout=within)[0]
-        return time.monotonic() - started
 
 
 @pytest.mark.parametrize("how", ["warm", "cold"])
@@ -69,7 +32,7 @@ def test_an_interrupt_leaves_nothing_after_three_seconds(mark, how):
 def test_an_interrupt_while_the_hosts_still_import_leaves_nothing(mark):
     driver = Driver(mark, *SLEEP)
     driver.wait_for("driver up", 1)
-    leftovers.seconds_until(lambda: any("forkserver" in command for command in leftovers.marked(mark).values()), 20)
+    wait_until(lambda: any("forkserver" in command for command in leftovers.marked(mark).values()), 20)
     started = time.monotonic()
     assert driver.end_by(signal.SIGINT, within=8) < 3.0
     leftovers.assert_nothing_left(mark, 3.0 - (time.monotonic() - started))
@@ -110,29 +73,6 @@ def test_an_agent_dies_with_a_message_half_read(mark):
 
 
 # -- parts of a run are killed, in a session that goes on --------------------------------------
-
-
-def later(when, strike, after: float = 0.3) -> threading.Thread:
-    """Strike so many seconds after `when()` holds."""
-
-    def wait() -> None:
-        leftovers.seconds_until(when, 30)
-        time.sleep(after)
-        strike()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
-
-
-def sleeping_ranks(agent: int) -> list[int]:
-    """Process ids of a host's warm ranks: the children of its forkserver."""
-    found = []
-    with suppress(psutil.Error):
-        for process in psutil.Process(agent).children():
-            if "forkserver" in " ".join(process.cmdline()):
-                found += [one.pid for one in process.children() if one.status() != psutil.STATUS_ZOMBIE]
-    return found
 
 
 def fail_by(runner, victim):
@@ -186,28 +126,30 @@ def test_agents_are_killed_while_ranks_talk_and_while_idle(warm):
     # The others fail as well, for want of their peers, and are not to blame.
     assert failure.message.startswith("node1 was lost: its agent ended with status -9")
     warm.session.assert_idle()
-    # And so does one that has nothing to do.
+    # An idle agent that is killed is missed as well.
     os.kill(warm.session.pids["node2"], signal.SIGKILL)
-    leftovers.seconds_until(lambda: not warm.session.pids, 3)
+    wait_until(lambda: not warm.session.pids, 3)
     assert warm("who").ok
 
 
 def test_a_forkserver_is_killed(warm):
     def forkserver(agent: int) -> int:
-        return next(one.pid for one in psutil.Process(agent).children() if "forkserver" in " ".join(one.cmdline()))
+        return next(
+            process.pid for process in psutil.Process(agent).children() if "forkserver" in " ".join(process.cmdline())
+        )
 
     failure = fail_by(warm, forkserver)
     assert "on node2" in failure.message.splitlines()[0]
     assert "Traceback" not in failure.message
     first, second = warm("who"), warm("who")
     assert first.ok and second.ok
-    # Whoever forks ranks was started again, once.
+    # The server that forks ranks was started again once, so the second run was warm.
     assert second.seconds < 5
 
 
 def test_a_session_fails_at_once_and_closes_without_a_trace(fresh, temporary):
     fresh("hello", hosts="node1:1,node2:1")
-    # torch's own report of its first failure once took five seconds, for imports.
+    # To log its first failure torch would import for five seconds.
     assert fresh.fails("misbehave", "raise", hosts="node1:1,node2:1").after < 3.0
     agents = fresh.session.pids.values()
     assert len(list(temporary.glob("distlab-*"))) == 2

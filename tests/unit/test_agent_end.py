@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from distlab.agent import seat
+from distlab.agent import placeholder
 from distlab.runs import WORKSPACE
 
 
@@ -17,7 +17,7 @@ def end_an_agent(code: str, folder: Path) -> subprocess.CompletedProcess:
 
 
 def test_doors_that_others_close_meanwhile(tmp_path):
-    mine, other = (Path(seat.door(f"test{os.getpid()}{name}", "node1")) for name in "ab")
+    mine, other = (Path(placeholder.door(f"test{os.getpid()}{name}", "node1")) for name in "ab")
     over = threading.Event()
 
     def open_and_close() -> None:
@@ -30,7 +30,7 @@ def test_doors_that_others_close_meanwhile(tmp_path):
     try:
         for _ in range(2000):
             mine.symlink_to(tmp_path / "job")
-            seat.close_doors(str(tmp_path))
+            placeholder.close_doors(str(tmp_path))
             assert not mine.is_symlink()
     finally:
         over.set()
@@ -39,10 +39,10 @@ def test_doors_that_others_close_meanwhile(tmp_path):
 
 
 def test_a_door_of_another_agent_stays(tmp_path):
-    other = Path(seat.door(f"test{os.getpid()}", "node1"))
+    other = Path(placeholder.door(f"test{os.getpid()}", "node1"))
     other.symlink_to(tmp_path.parent / "another" / "job")
     try:
-        seat.close_doors(str(tmp_path))
+        placeholder.close_doors(str(tmp_path))
         assert other.is_symlink()
     finally:
         other.unlink()
@@ -50,9 +50,9 @@ def test_a_door_of_another_agent_stays(tmp_path):
 
 def test_an_agent_ends_also_when_its_end_fails(tmp_path):
     code = (
-        "from distlab.agent import seat\n"
+        "from distlab.agent import placeholder\n"
         "from distlab.agent.agent import Agent\n"
-        "seat.close_doors = lambda folder: 1 / 0\n"
+        "placeholder.close_doors = lambda folder: 1 / 0\n"
         "try:\n"
         "    Agent()._die()\n"
         "except ZeroDivisionError:\n"

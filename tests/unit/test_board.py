@@ -10,7 +10,7 @@ import pytest
 import torch
 from distlab import process, report
 from distlab.board import Mirror, MirrorError
-from distlab.board.server import free_port
+from distlab.board.server import require_port
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
@@ -47,9 +47,9 @@ class Board:
         read = EventAccumulator(str(self.folder / run / f"rank{rank}")).Reload()
         points = {}
         for tag in read.Tags()["tensors"]:
-            points[tag] = [(one.step, one.tensor_proto.float_val[0]) for one in read.Tensors(tag)]
+            points[tag] = [(point.step, point.tensor_proto.float_val[0]) for point in read.Tensors(tag)]
         for tag in read.Tags()["scalars"]:
-            points[tag] = [(one.step, one.value) for one in read.Scalars(tag)]
+            points[tag] = [(point.step, point.value) for point in read.Scalars(tag)]
         return points
 
     def losses(self, run="first", rank=0) -> list[tuple]:
@@ -245,7 +245,7 @@ def test_a_mirror_that_cannot_be_written(board):
 )
 def test_an_address_on_which_nobody_can_listen(bind, port, part):
     with pytest.raises(OSError, match=part):
-        free_port(port, bind)
+        require_port(port, bind)
 
 
 def test_the_mirror_needs_neither_torch_nor_tensorflow(board):

@@ -12,6 +12,7 @@ import pytest
 import start_ranks
 import torch
 from distlab import checkpoint, process
+from distlab.waiting import wait_until
 from torch import nn
 
 MAIN = process.Rank(0, 2, 0, 2, 0, "node1", "torchrun", torch.device("cpu"), None, "")
@@ -179,7 +180,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 def test_no_room_leaves_the_previous_one(tmp_path):
     path = tmp_path / "run" / "a.pt"
     ((how, what, _),) = start_ranks.run(1, save_without_room, path, folder=tmp_path, may_raise=True)
-    assert how == "raised" and what.startswith("OSError: [Errno 27]")
+    assert how == "raised" and what.startswith("CheckpointNotWritten: rank 0 on node1 cannot write the checkpoint ")
     assert f"rank 0 on node1 cannot write the checkpoint {path}: File too large, the previous one is intact" in what
     assert checkpoint.read(path)["step"] == 1
     assert list(path.parent.iterdir()) == [path]
@@ -212,9 +213,7 @@ def test_killed_at_any_moment_leaves_a_whole_file(tmp_path, saver):
     path, step, moments = tmp_path / "a.pt", 0, random.Random(0)
     for _ in range(8):
         child = saver(path, step)
-        until = time.monotonic() + 60
-        while time.monotonic() < until and not (path.exists() and checkpoint.read(path)["step"] > step):
-            time.sleep(0.01)
+        wait_until(lambda step=step: path.exists() and checkpoint.read(path)["step"] > step, 60, every=0.01)
         time.sleep(moments.uniform(0, 0.2))
         child.kill()
         child.join()

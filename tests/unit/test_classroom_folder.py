@@ -14,7 +14,7 @@ def workspace(tmp_path, monkeypatch):
     """A workspace with runs and caches; who owns it and who asks is told by `owners` and `me`."""
     files = ("Start_Here.ipynb", "exercises/ddp.py", "distlab/__init__.py")
     rest = (
-        "runs/one/run.json",
+        "runs/first/run.json",
         "distlab/__pycache__/x.pyc",
         ".ipynb_checkpoints/x",
         "distlab.egg-info/x",

@@ -81,7 +81,7 @@ def test_networks():
     assert (found.state, found.text) == ("fine", "10.123.1.0/24 to 10.123.30.0/24")
 
 
-def test_a_check_that_breaks_is_a_finding():
+def test_a_check_that_breaks_is_a_diagnosis():
     def check_stars():
         raise ZeroDivisionError("no stars")
 

@@ -9,6 +9,7 @@ from distlab.classroom import ports, seats, settings
 from distlab.classroom.engine import Container
 from distlab.classroom.seats import Seat
 from distlab.classroom.settings import DEFAULTS, ClassroomError
+from distlab.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,9 +108,8 @@ def test_the_defaults_are_those_of_the_compose_file():
 
 
 def container(project: str, *published: int) -> Container:
-    return Container(
-        "id", project, "node1", str(ROOT), "running", "Up", {8888 + at: one for at, one in enumerate(published)}
-    )
+    ports = {8888 + at: port for at, port in enumerate(published)}
+    return Container("id", project, "node1", str(ROOT), "running", ports)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def taken():
     """A port that somebody listens on, and settings by which seat 1's node1 has it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        others = dict(zip(seats.PORTS[1:], map(str, ports.find_free(3)), strict=True))
+        others = dict(zip(seats.PORTS[1:], map(str, free_ports(3)), strict=True))
         yield port, DEFAULTS | others | {"NODE1_PORT": str(port)}
 
 
@@ -145,7 +145,7 @@ def test_what_we_hold_ourselves_is_no_clash(taken):
 
 
 def test_one_port_for_two():
-    free = {name: str(port) for name, port in zip(seats.PORTS, ports.find_free(4), strict=True)}
+    free = {name: str(port) for name, port in zip(seats.PORTS, free_ports(4), strict=True)}
     chosen = DEFAULTS | free | {"NODE2_PORT": free["NODE1_PORT"]}
     (clash,) = ports.clashes([Seat()], chosen, [])
     assert f"port {free['NODE1_PORT']} is both NODE1_PORT and NODE2_PORT" in str(clash)

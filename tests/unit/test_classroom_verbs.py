@@ -1,5 +1,6 @@
 """The instructor's verbs against commands that only look like Docker: what they ask for, and what they say."""
 
+import json
 import os
 import shutil
 import signal
@@ -7,39 +8,39 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from distlab.classroom.ports import find_free
 from distlab.classroom.seats import PORTS, STEP
+from distlab.ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "workspace" / "distlab"
 # Writes down what it was asked, and answers from files that the test wrote; `up` makes containers appear.
 DOCKER = """#!/bin/sh
-name=${0##*/}
-printf '%s\\n' "$name $*" >>"$FAKE/calls"
+printf '%s\\n' "docker $*" >>"$FAKE/calls"
 answer() {
     [ -f "$FAKE/$1.out" ] && /bin/cat "$FAKE/$1.out"
     [ -f "$FAKE/$1.err" ] && /bin/cat "$FAKE/$1.err" >&2
     [ -f "$FAKE/$1.rc" ] && exit "$(/bin/cat "$FAKE/$1.rc")"
     exit 0
 }
-[ "$name" = docker-compose ] && set -- compose "$@"
 case "$*" in
-    "compose version"*) answer "$name-compose" ;;
+    "compose version --format json") answer compose ;;
     compose*" build") answer build ;;
+    compose*" ps -a --format json") [ -f "$FAKE/nodes-$3" ] && /bin/cat "$FAKE/nodes-$3"; answer looked ;;
     compose*" up "*)
         printf '%s\\n' "NODE1_PORT=$NODE1_PORT NODE2_BOARD_PORT=$NODE2_BOARD_PORT UID=$WORKSHOP_UID" \\
             "FOLDER=$WORKSHOP_FOLDER GPUS=$NODE1_GPUS/$NODE2_GPUS SUBNET=$WORKSHOP_SUBNET PWD=$PWD" >>"$FAKE/started"
-        [ -f "$FAKE/after-up" ] && /bin/cp "$FAKE/after-up" "$FAKE/ps.out"
+        for file in "$FAKE"/after-up/*; do [ -f "$file" ] && /bin/cp "$file" "$FAKE"; done
         answer up ;;
-    compose*" down "*) /bin/rm -f "$FAKE/names.out" "$FAKE/ps.out"; answer down ;;
+    compose*" down "*) /bin/rm -f "$FAKE/names.out" "$FAKE/ps.out" "$FAKE/nodes-$3"; answer down ;;
     version*) answer version ;;
     "info --format {{json .Runtimes}}") answer runtimes ;;
     "info --format {{.DockerRootDir}}") answer root ;;
     "image inspect"*) answer image ;;
-    "ps -a --no-trunc --filter"*) /bin/grep -F "${5##*=}	" "$FAKE/ps.out" ;;
     "ps -a --no-trunc"*) answer ps ;;
     *"--filter label=com.docker.compose.project --format"*) answer projects ;;
     *"--filter label=com.docker.compose.project="*) answer names ;;
@@ -62,17 +63,18 @@ class Host:
 
     def __init__(self, folder: Path) -> None:
         self.root, self.fake, self.commands = folder / "repository", folder / "fake", folder / "bin"
+        package = self.root / "workspace" / "distlab"
         for room in ("classroom", "doctor", "hosts"):
-            copied = self.root / "workspace" / "distlab" / room
-            shutil.copytree(ROOT / "workspace/distlab" / room, copied, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(ROOT / "workspace/distlab/__init__.py", copied.parent)
+            shutil.copytree(PACKAGE / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+        for file in PACKAGE.glob("*.py"):
+            shutil.copy(file, package)
         shutil.copy(ROOT / "docker-compose.yml", self.root)
         self.fake.mkdir()
         self.commands.mkdir()
         self.command("docker", DOCKER)
-        self.base = dict(zip(PORTS, find_free(4), strict=True))
+        self.base = dict(zip(PORTS, free_ports(4), strict=True))
         self.says("version", "24.0.5")
-        self.says("docker-compose", "2.20.2")
+        self.says("compose", '{"version":"v2.20.2"}')
         self.says("runtimes", '{"runc": {"path": "runc"}}')
         self.says("root", str(folder))
         self.says("run", RUN)
@@ -85,16 +87,26 @@ class Host:
         for end, text in (("out", out), ("err", err), ("rc", str(rc))):
             (self.fake / f"{what}.{end}").write_text(f"{text}\n" if text else "")
 
-    def containers(self, *rows: tuple, file: str = "ps.out") -> None:
-        """Rows of project, service, state, status, ports and perhaps the folder that it was started from."""
-        lines = []
-        for number, (project, service, state, status, ports, *where) in enumerate(rows, 1):
-            folder = where[0] if where else self.root
-            lines.append("\t".join([f"id{number}", project, service, str(folder), state, status, ports]) + "\n")
-        (self.fake / file).write_text("".join(lines))
+    def containers(self, *rows: tuple, up: bool = True) -> None:
+        """Rows of project, service, state, status, ports and perhaps the folder that it was started from.
 
-    def healthy(self, *projects: str, file: str = "after-up") -> None:
-        """Both nodes of these projects run; their pages are known."""
+        Args:
+            up: they appear with the next `up`, and are not there yet.
+        """
+        place, lines, nodes = self.fake / "after-up" if up else self.fake, [], defaultdict(list)
+        for number, (project, service, state, status, ports, *where) in enumerate(rows, 1):
+            folder = str(where[0] if where else self.root)
+            lines.append("\t".join([f"id{number}", project, service, folder, state, ports]) + "\n")
+            health = status.rpartition("(")[2].rstrip(")") if status.endswith("healthy)") else ""
+            row = {"ID": f"id{number}", "Service": service, "State": state, "Status": status, "Health": health}
+            nodes[project].append(json.dumps(row) + "\n")
+        place.mkdir(exist_ok=True)
+        (place / "ps.out").write_text("".join(lines))
+        for project, told in nodes.items():
+            (place / f"nodes-{project}").write_text("".join(told))
+
+    def healthy(self, *projects: str, up: bool = True) -> list[tuple]:
+        """Both nodes of these projects run, and their pages are known: the rows that say so."""
         rows = []
         for project in projects:
             for node in ("node1", "node2"):
@@ -102,7 +114,8 @@ class Host:
                 ports = f"127.0.0.1:{8000 + number}->8888/tcp, 127.0.0.1:{6000 + number}->6006/tcp, 22/tcp"
                 rows.append((project, node, "running", "Up 3 seconds (healthy)", ports))
                 self.says(f"urls-id{number}", f"http://box:{8000 + number}/lab/tree/Start_Here.ipynb?token=t{number}")
-        self.containers(*rows, file=file)
+        self.containers(*rows, up=up)
+        return rows
 
     def environment(self, seat: int = 0, **settings: str | None) -> dict[str, str]:
         free = {name: str(port - STEP * seat) for name, port in self.base.items()}
@@ -165,7 +178,8 @@ def test_up_builds_starts_waits_and_prints_pages(host):
         "distlab-seat3  node2 TensorBoard  http://box:6002",
     ]
     project = "docker compose -p distlab-seat3 -f docker-compose.yml"
-    assert host.calls("compose -p") == [f"{project} build", f"{project} up -d --no-build"]
+    words = ("build", "up -d --no-build", "ps -a --format json")
+    assert host.calls("compose -p") == [f"{project} {word}" for word in words]
     copy = host.root / "seats/3/workspace"
     owner = copy.stat().st_uid
     assert owner and (copy / "distlab/classroom/up.py").exists()
@@ -212,25 +226,11 @@ def test_a_command_that_may_not_be_started_is_none(host):
 
 def test_the_settings_of_env_count_and_the_shells_win(host):
     host.healthy("distlab-seat3")
-    one, other = find_free(2)
-    (host.root / ".env").write_text(f"NODE1_PORT={one - 30}\nNODE2_BOARD_PORT={one - 30}\nWORKSHOP_UID=4321\n")
+    port, other = free_ports(2)
+    (host.root / ".env").write_text(f"NODE1_PORT={port - 30}\nNODE2_BOARD_PORT={port - 30}\nWORKSHOP_UID=4321\n")
     environment = dict.fromkeys(PORTS) | {"NODE2_BOARD_PORT": str(other - 30)}
     host.run("up", "--seat", "3", seat=3, **environment)
-    assert f"NODE1_PORT={one} NODE2_BOARD_PORT={other} UID=4321" in host.started()
-
-
-def test_docker_compose_1_29_does_where_the_plugin_is_missing(host):
-    host.healthy("distlab-seat3")
-    host.says("docker-compose", err="docker: 'compose' is not a docker command.", rc=1)
-    host.command("docker-compose", DOCKER)
-    host.says("docker-compose-compose", "1.29.2")
-    said = host.run("up", "--seat", "3", seat=3)
-    assert said.returncode == 0, said.stderr
-    assert host.calls(" up ") == ["docker-compose -p distlab-seat3 -f docker-compose.yml up -d --no-build"]
-    host.says("docker-compose-compose", "1.25.0")
-    assert host.run("up", "--seat", "3", seat=3).stderr == (
-        "docker-compose 1.25.0 is too old: install Compose v2, or 1.29\n"
-    )
+    assert f"NODE1_PORT={port} NODE2_BOARD_PORT={other} UID=4321" in host.started()
 
 
 DENIED = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock"
@@ -262,15 +262,19 @@ def test_an_engine_that_is_not_ready(host, verb, err, version, sentence):
 
 
 def test_no_docker_and_no_compose(host):
-    host.says("docker-compose", err="docker: 'compose' is not a docker command.", rc=1)
-    assert refused(host, host.run("up")).startswith("Docker Compose is not installed: sudo apt-get install docker-c")
+    for said in ({"err": "docker: 'compose' is not a docker command.", "rc": 1}, {"out": "podman-compose 1.0"}):
+        host.says("compose", **said)
+        sentence = refused(host, host.run("up"))
+        assert sentence.startswith("Docker Compose v2 is not installed: sudo apt-get install docker-compose-plugin")
+    host.says("compose", '{"version": "1.0.17"}')
+    assert refused(host, host.run("up")).startswith("Docker Compose 1.0.17 is too old: sudo apt-get install")
     (host.commands / "docker").unlink()
     assert refused(host, host.run("up")) == ("Docker is not installed: see https://docs.docker.com/engine/install")
 
 
 def test_a_taken_port_stops_all_before_anything_starts(host):
     port = host.base["NODE1_PORT"]
-    host.containers(("web", "web", "running", "Up", f"0.0.0.0:{port}->80/tcp, :::{port}->80/tcp"))
+    host.containers(("web", "web", "running", "Up", f"0.0.0.0:{port}->80/tcp, :::{port}->80/tcp"), up=False)
     with socket.create_server(("127.0.0.1", port)):
         sentence = refused(host, host.run("up", "--seat", "2-3", seat=3))
         assert sentence.startswith(f"port {port} (NODE1_PORT of seat 3) is taken by web: take another SEAT, or")
@@ -278,7 +282,7 @@ def test_a_taken_port_stops_all_before_anything_starts(host):
         # The same port in our own hands: we are up already.
         host.healthy("distlab-seat3")
         row = ("distlab-seat3", "node1", "running", "Up (healthy)", f"127.0.0.1:{port}->8888/tcp")
-        host.containers(row)
+        host.containers(row, up=False)
         assert host.run("up", "--seat", "3", seat=3).returncode == 0
 
 
@@ -286,18 +290,16 @@ def test_another_copy_of_the_repository_is_left_in_peace(host, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "docker-compose.yml").write_text("")
-    host.containers(("distlab-seat3", "node1", "running", "Up (healthy)", "", other))
+    host.containers(("distlab-seat3", "node1", "running", "Up (healthy)", "", other), up=False)
     assert refused(host, host.run("up", "--seat", "3")) == (
         f"distlab-seat3 was started from {other}: take another SEAT, or make down there first"
     )
 
 
 def test_a_node_that_does_not_come_up_is_named_and_the_others_start(host):
-    host.healthy("distlab-seat1", "distlab-seat2")
-    rows = [line.split("\t")[1:] for line in (host.fake / "after-up").read_text().splitlines()]
-    rows = [(project, node, state, status, ports) for project, node, _, state, status, ports in rows]
+    rows = host.healthy("distlab-seat1", "distlab-seat2")
     rows[1] = ("distlab-seat1", "node2", "exited", "Exited (2) 1 second ago", "")
-    host.containers(*rows, file="after-up")
+    host.containers(*rows)
     host.says("logs", "no room\nJupyterLab did not start", "and more")
     said = host.run("up", "--seat", "1-2")
     assert said.returncode == 1
@@ -317,7 +319,6 @@ def test_a_node_that_starts_again_and_again(host):
     host.containers(
         ("distlab-seat3", "node1", "restarting", "Restarting (1) 2 seconds ago", ""),
         ("distlab-seat3", "node2", "running", "Up (healthy)", ""),
-        file="after-up",
     )
     began = time.monotonic()
     said = host.run("up", "--seat", "3", seat=3)
@@ -372,7 +373,7 @@ def test_a_clone_is_one_clone_however_one_came_there(host, tmp_path):
 
 
 def test_urls_of_all_seats_in_order_and_of_nobody_else(host):
-    host.healthy("distlab-seat10", "distlab-test-7", "distlab-seat2", "distlab", file="ps.out")
+    host.healthy("distlab-seat10", "distlab-test-7", "distlab-seat2", "distlab", up=False)
     said = host.run("urls")
     assert said.returncode == 0
     shown = [line.split()[:2] for line in said.stdout.splitlines() if "TensorBoard" not in line]
@@ -387,17 +388,16 @@ def test_urls_of_nothing(host):
     said = host.run("urls")
     assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr == "nothing of the workshop runs here: start it with make up\n"
-    host.healthy("distlab", file="ps.out")
+    host.healthy("distlab", up=False)
     said = host.run("urls", "--seat", "4")
     assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr == "nothing of the workshop runs here: start it with make up SEAT=4\n"
 
 
 def test_a_node_without_a_page(host):
-    host.healthy("distlab", file="ps.out")
+    rows = host.healthy("distlab", up=False)
     host.says("urls-id1", "no JupyterLab of yours runs here: start it with make lab", rc=1)
-    rows = (host.fake / "ps.out").read_text().replace("node2", "other")
-    (host.fake / "ps.out").write_text(rows)
+    host.containers(rows[0], ("distlab", "other", *rows[1][2:]), up=False)
     said = host.run("urls")
     assert said.returncode == 1
     assert said.stdout.splitlines() == [
@@ -450,7 +450,9 @@ def test_down_leaves_what_another_copy_started(host, tmp_path):
     host.says("projects", "distlab\ndistlab-seat3\ndistlab-seat4")
     gone = tmp_path / "gone"
     host.containers(
-        ("distlab-seat3", "node1", "running", "Up", "", other), ("distlab-seat4", "node1", "exited", "Exited", "", gone)
+        ("distlab-seat3", "node1", "running", "Up", "", other),
+        ("distlab-seat4", "node1", "exited", "Exited", "", gone),
+        up=False,
     )
     said = host.run("down")
     assert said.stdout.splitlines() == [
@@ -535,7 +537,6 @@ def test_nodes_that_do_not_come_up(host):
     host.containers(
         ("distlab-preflight", "node1", "exited", "Exited (1)", ""),
         ("distlab-preflight", "node2", "running", "Up (healthy)", ""),
-        file="after-up",
     )
     host.says("logs", "no room")
     said = host.run("preflight")

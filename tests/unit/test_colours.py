@@ -59,5 +59,5 @@ def test_text_is_readable_on_its_rank():
 
 def test_eight_ranks_look_different_without_colour():
     looks = [look(rank) for rank in range(8)]
-    assert len({(one.colour, one.hatch) for one in looks}) == 8
-    assert len({one.marker for one in looks}) == 8
+    assert len({(rank_look.colour, rank_look.hatch) for rank_look in looks}) == 8
+    assert len({rank_look.marker for rank_look in looks}) == 8

@@ -25,7 +25,9 @@ def test_a_course_that_there_is_not():
         course.syllabus(3)
 
 
-@pytest.mark.parametrize("lesson", [one for one in course.lessons() if one.here], ids=lambda one: one.title)
+@pytest.mark.parametrize(
+    "lesson", [lesson for lesson in course.lessons() if lesson.here], ids=lambda lesson: lesson.title
+)
 def test_a_notebook_says_the_minutes_of_the_list(lesson):
     told = re.search(r"It takes(?:\*\*)? (\d+) minutes", lesson.path.read_text())
     assert told and int(told[1]) == lesson.minutes

@@ -6,11 +6,11 @@ import pytest
 import torch
 from distlab import process
 from distlab.process import device
-from distlab.process.device import CPU_SEAT, choose, gpu_index, place, seat
+from distlab.process.device import CPU, choose, device_id, gpu_index, place
 
 
-def chosen(seats, **environ):
-    one = choose(seats, environ)
+def chosen(device_ids, **environ):
+    one = choose(device_ids, environ)
     return one.device_type, one.backend
 
 
@@ -28,12 +28,12 @@ def test_two_hosts_that_share_one_gpu():
 
 
 def test_no_gpu():
-    assert chosen([CPU_SEAT] * 4) == ("cpu", "gloo")
-    assert choose([CPU_SEAT], {}).reason == "on cpu over gloo: no GPU"
+    assert chosen([CPU] * 4) == ("cpu", "gloo")
+    assert choose([CPU], {}).reason == "on cpu over gloo: no GPU"
 
 
 def test_a_gpu_on_one_host_only():
-    one = choose(["a", CPU_SEAT], {})
+    one = choose(["a", CPU], {})
     assert (one.device_type, one.backend) == ("cpu", "gloo")
     assert "not every rank has a GPU" in one.reason
 
@@ -45,30 +45,30 @@ def test_the_backend_can_be_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("seats", "message"),
+    ("device_ids", "message"),
     [
-        ([CPU_SEAT, CPU_SEAT], "DISTLAB_BACKEND=nccl needs a GPU for every rank, but no GPU: use gloo"),
-        (["a", CPU_SEAT], "needs a GPU for every rank, but not every rank has a GPU: use gloo"),
+        ([CPU, CPU], "DISTLAB_BACKEND=nccl needs a GPU for every rank, but no GPU: use gloo"),
+        (["a", CPU], "needs a GPU for every rank, but not every rank has a GPU: use gloo"),
         (["a", "a"], "DISTLAB_BACKEND=nccl, but 2 ranks share 1 GPU, which NCCL refuses: use gloo"),
     ],
 )
-def test_nccl_where_it_cannot_be(seats, message):
+def test_nccl_where_it_cannot_be(device_ids, message):
     with pytest.raises(ValueError, match=message):
-        choose(seats, {"DISTLAB_BACKEND": "nccl"})
+        choose(device_ids, {"DISTLAB_BACKEND": "nccl"})
 
 
 def test_unknown_values_are_named():
     with pytest.raises(ValueError, match="DISTLAB_BACKEND='mpi' is unknown: use gloo or nccl"):
         choose(["a"], {"DISTLAB_BACKEND": "mpi"})
     with pytest.raises(ValueError, match="DISTLAB_DEVICE='tpu' is unknown: use cpu or cuda"):
-        seat(0, {"DISTLAB_DEVICE": "tpu"})
+        device_id(0, {"DISTLAB_DEVICE": "tpu"})
 
 
 class PretendedCuda:
     """Stands in for torch.cuda: as many GPUs as the visible list has, and what was made current."""
 
     def __init__(self, visible: str) -> None:
-        self.ids = [one for one in visible.split(",") if one]
+        self.ids = [gpu for gpu in visible.split(",") if gpu]
         self.current = None
 
     def is_available(self) -> bool:
@@ -105,27 +105,27 @@ def test_the_device_comes_from_the_local_rank(cuda):
 
 def test_the_index_counts_within_the_visible_list(cuda):
     there = cuda("6,7")
-    assert [seat(local_rank, {}) for local_rank in (0, 1)] == ["GPU-6", "GPU-7"]
+    assert [device_id(local_rank, {}) for local_rank in (0, 1)] == ["GPU-6", "GPU-7"]
     assert place(choose(["GPU-6", "GPU-7"], {}), local_rank=1) == torch.device("cuda", 1)
     assert there.current == torch.device("cuda", 1)
 
 
 def test_ranks_share_in_turn(cuda):
     cuda("4,5")
-    assert [seat(local_rank, {}) for local_rank in range(4)] == ["GPU-4", "GPU-5", "GPU-4", "GPU-5"]
+    assert [device_id(local_rank, {}) for local_rank in range(4)] == ["GPU-4", "GPU-5", "GPU-4", "GPU-5"]
     assert [gpu_index(local_rank, 3) for local_rank in range(4)] == [0, 1, 2, 0]
 
 
 def test_cpu_can_be_asked_for_beside_gpus(cuda):
     cuda("0")
-    assert seat(0, {"DISTLAB_DEVICE": "cpu"}) == CPU_SEAT
-    assert place(choose([CPU_SEAT], {}), 0) == torch.device("cpu")
+    assert device_id(0, {"DISTLAB_DEVICE": "cpu"}) == CPU
+    assert place(choose([CPU], {}), 0) == torch.device("cpu")
 
 
 def test_cuda_asked_for_without_a_gpu(cuda):
     cuda("")
     with pytest.raises(ValueError, match="DISTLAB_DEVICE=cuda, but torch sees no GPU here"):
-        seat(0, {"DISTLAB_DEVICE": "cuda"})
+        device_id(0, {"DISTLAB_DEVICE": "cuda"})
 
 
 def test_a_clock_waits_for_gpus_alone(monkeypatch):
@@ -140,7 +140,7 @@ def test_a_clock_waits_for_gpus_alone(monkeypatch):
 
 
 def test_a_horovod_with_nccl_lets_nobody_share_a_gpu():
-    from distlab.process.horovod import choose_device
+    from distlab.lessons.horovod.joining import choose_device
 
     own, shared = ["one", "two"], ["one", "one"]
     assert choose_device(own, has_nccl=True, environ={}).backend == "nccl"

@@ -16,7 +16,7 @@ MODULES = sorted(
 
 
 def test_there_are_examples():
-    assert "distlab.hosts.parse" in MODULES
+    assert "distlab.hosts.text" in MODULES
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -83,7 +83,7 @@ def test_agents_of_another_notebook():
         assert agent.wait(timeout=10) == 0
 
 
-def test_a_check_that_breaks_is_a_finding(monkeypatch):
+def test_a_check_that_breaks_is_a_diagnosis(monkeypatch):
     def check_stars():
         raise ZeroDivisionError("no stars")
 

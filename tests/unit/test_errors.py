@@ -32,3 +32,11 @@ def test_one_is_caught_as_either_of_its_bases():
     for base in (DistlabError, ValueError):
         with pytest.raises(base, match="^gone$"):
             raise Lost("gone")
+
+
+def test_one_of_the_systems_says_its_sentence_without_the_number():
+    class Full(DistlabError, OSError):
+        """A disk that is full."""
+
+    error = Full(28, "free some space")
+    assert (str(error), error.errno) == ("free some space", 28)

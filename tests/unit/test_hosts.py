@@ -1,14 +1,11 @@
 """Hosts as text, as a hostfile, as a Slurm allocation, and as shares of one machine."""
 
-import sys
-
 import pytest
-from distlab.hosts import Finding, HostsError, find, parse, simulated
-from distlab.hosts import parse as parse_function
+from distlab.hosts import HostList, HostsError, find, hostlist, parse, simulated
 from distlab.hosts.gpus import Gpu
 from distlab.hosts.host import Host
-from distlab.hosts.parse import expand_nodelist, read_hostfile, read_slurm, read_string, to_hosts
 from distlab.hosts.simulated import share
+from distlab.hosts.text import expand_nodelist, read_hostfile, read_slurm, read_string, to_hosts
 
 
 @pytest.fixture(autouse=True)
@@ -158,7 +155,7 @@ def test_a_malformed_slurm_allocation(monkeypatch):
 )
 def test_shares_of_a_machine(items, parts, expected):
     shares = share(list(items), parts)
-    assert ["".join(one) for one in shares] == expected
+    assert ["".join(part) for part in shares] == expected
     if len(items) >= parts:
         assert sorted("".join(expected)) == sorted(items)
 
@@ -210,7 +207,7 @@ def test_transports(monkeypatch):
 def test_a_name_that_does_not_resolve(monkeypatch, name):
     monkeypatch.setenv("DISTLAB_TRANSPORT", "ssh")
     with pytest.raises(HostsError, match="does not resolve: check the name"):
-        parse_function(f"{name}:1")
+        parse(f"{name}:1")
 
 
 def test_where_hosts_are_found(monkeypatch, tmp_path):
@@ -226,15 +223,15 @@ def test_where_hosts_are_found(monkeypatch, tmp_path):
     assert "node5: 2 slots, simulated" in str(find())
 
 
-# -- a seat each ---------------------------------------------------------------------------------
+# -- a device each -------------------------------------------------------------------------------
 
 
 def simulated_hosts(monkeypatch, cores, gpus=0, slots="node1:2,node2:2"):
     monkeypatch.setattr(simulated, "machine_cores", lambda: cores)
-    monkeypatch.setattr(sys.modules["distlab.hosts.find"], "machine_cores", lambda: cores)
+    monkeypatch.setattr(hostlist, "machine_cores", lambda: cores)
     monkeypatch.setattr(simulated, "list_gpus", lambda: [Gpu(str(index), "a GPU", 1) for index in range(gpus)])
     monkeypatch.delenv("DISTLAB_DEVICE", raising=False)
-    return Finding(parse(slots), "a test")
+    return HostList(parse(slots), "a test")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +249,7 @@ def simulated_hosts(monkeypatch, cores, gpus=0, slots="node1:2,node2:2"):
     ],
 )
 def test_ranks_with_a_core_or_a_gpu_each(monkeypatch, capsys, cores, gpus, slots, expected):
-    assert simulated_hosts(monkeypatch, cores, gpus, slots).a_seat_each() == expected
+    assert simulated_hosts(monkeypatch, cores, gpus, slots).one_device_each() == expected
     assert capsys.readouterr().out == ""
 
 
@@ -266,21 +263,21 @@ def test_ranks_with_a_core_or_a_gpu_each(monkeypatch, capsys, cores, gpus, slots
     ],
 )
 def test_ranks_that_have_to_share_are_told(monkeypatch, capsys, cores, gpus, slots, expected, said):
-    assert simulated_hosts(monkeypatch, cores, gpus, slots).a_seat_each() == expected
+    assert simulated_hosts(monkeypatch, cores, gpus, slots).one_device_each() == expected
     assert capsys.readouterr().out.strip() == said
 
 
 def test_cores_count_where_the_gpus_are_left_alone(monkeypatch):
     found = simulated_hosts(monkeypatch, 4, 2)
     monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-    assert found.a_seat_each() == "node1:2,node2:2"
+    assert found.one_device_each() == "node1:2,node2:2"
 
 
-def test_real_hosts_have_the_seats_that_they_were_given():
-    found = Finding([Host("a", 4, "ssh", "10.0.0.1"), Host("b", 2, "ssh", "10.0.0.2")], "hostfile")
-    assert found.a_seat_each() == "a:2,b:2"
+def test_real_hosts_have_the_slots_that_they_were_given():
+    found = HostList([Host("a", 4, "ssh", "10.0.0.1"), Host("b", 2, "ssh", "10.0.0.2")], "hostfile")
+    assert found.one_device_each() == "a:2,b:2"
 
 
 def test_a_real_host_with_one_slot_gets_two_ranks_and_says_so(capsys):
-    assert Finding([Host("a", 1, "here", "10.0.0.1")], "hostfile").a_seat_each() == "a:2"
+    assert HostList([Host("a", 1, "here", "10.0.0.1")], "hostfile").one_device_each() == "a:2"
     assert capsys.readouterr().out.strip() == "2 ranks share 1 slot: times are not their own"

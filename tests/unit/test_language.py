@@ -10,7 +10,7 @@ CONTEXT = 12
 
 
 def language(**options):
-    return models.Language(3, 8, 2, CONTEXT, **options)
+    return models.LanguageModel(3, 8, 2, CONTEXT, **options)
 
 
 def some_bytes(number, length=CONTEXT, seed=0):
@@ -55,17 +55,17 @@ def test_the_seed_decides_and_the_caller_s_random_numbers_go_on():
 
 def test_a_tied_head_is_the_embedding():
     tied, untied = language(tied=True), language()
-    assert tied.head.weight is tied.tokens.weight and untied.head.weight is not untied.tokens.weight
+    assert tied.head.weight is tied.token_embedding.weight and untied.head.weight is not untied.token_embedding.weight
     assert len(vector(untied)) - len(vector(tied)) == 256 * 8
     assert list(tied.state_dict()) == list(untied.state_dict())
     tied(some_bytes(2)).logsumexp(1).sum().backward()
     # All bytes, seen or not, have a gradient, which an embedding alone has not.
-    assert (tied.tokens.weight.grad.abs().sum(1) > 0).all()
+    assert (tied.token_embedding.weight.grad.abs().sum(1) > 0).all()
 
 
 def test_heads_must_share_the_width():
-    with pytest.raises(ValueError, match="a width of 8 cannot be shared by 3 heads: use a multiple of 3"):
-        models.Language(1, 8, 3, CONTEXT)
+    with pytest.raises(ValueError, match="3 heads do not divide an embedding dimension of 8: use a multiple of 3"):
+        models.LanguageModel(1, 8, 3, CONTEXT)
 
 
 def test_every_parameter_learns():

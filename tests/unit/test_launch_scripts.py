@@ -1,8 +1,9 @@
 """From what a person asks for to a script, its arguments and a launcher."""
 
 import pytest
-from distlab.launch import LAUNCHERS, ScriptError, run, script_names
+from distlab.launch import ScriptError, run, script_names
 from distlab.launch.scripts import find_script, to_arguments
+from distlab.launchers import RUNS_BY
 
 
 def test_a_lessons_script_by_name():
@@ -54,7 +55,7 @@ def test_a_function_of_a_notebook():
 def test_an_unknown_launcher():
     with pytest.raises(ScriptError, match="launcher 'teleport' is unknown: use torchrun"):
         run("ddp", launcher="teleport")
-    assert "torchrun" in LAUNCHERS
+    assert "torchrun" in RUNS_BY
 
 
 def test_malformed_hosts_start_nothing(monkeypatch):

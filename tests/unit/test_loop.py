@@ -77,7 +77,7 @@ def warm_up(peaks, base, epochs):
 def test_warm_up_rises_in_a_straight_line_and_stays():
     rate = warm_up([0.8], base=0.1, epochs=5)
     positions = (0, 1, 2.5, 4, 5, 5.1, 90)
-    assert [rate.at(one)[0] for one in positions] == pytest.approx([0.1, 0.24, 0.45, 0.66, 0.8, 0.8, 0.8])
+    assert [rate.at(position)[0] for position in positions] == pytest.approx([0.1, 0.24, 0.45, 0.66, 0.8, 0.8, 0.8])
 
 
 def test_warm_up_leaves_alone_what_need_not_rise():
@@ -99,8 +99,8 @@ def test_shuffle_is_what_distributed_sampler_deals_out():
     parts = [DistributedSampler(data, 4, rank, seed=5) for rank in range(4)]
     orders = []
     for epoch in (0, 1, 7):
-        for one in (whole, *parts):
-            one.set_epoch(epoch)
+        for sampler in (whole, *parts):
+            sampler.set_epoch(epoch)
         dealt = [list(part) for part in parts]
         together = [index for group in zip(*dealt, strict=True) for index in group]
         orders.append(list(whole))
@@ -131,7 +131,7 @@ def test_the_rest_of_an_epoch(consumed, world_size):
 def test_own_samples_leaves_out_padding():
     data = TensorDataset(torch.arange(23))
     loaders = [DataLoader(data, 2, sampler=DistributedSampler(data, 5, rank)) for rank in range(5)]
-    assert [own_samples(one) for one in loaders] == [5, 5, 5, 4, 4]
+    assert [own_samples(loader) for loader in loaders] == [5, 5, 5, 4, 4]
     assert own_samples(DataLoader(data, 2, shuffle=True)) == 23
 
 
@@ -149,10 +149,10 @@ def test_tally_weighs_by_sample_and_leaves_out_padding():
     tally.add(F.cross_entropy(logits[:5], labels[:5]), logits[:5], labels[:5], real=5)
     tally.add(F.cross_entropy(logits[5:], labels[5:]), logits[5:], labels[5:], real=1)
     tally.add(torch.tensor(9.0), None, labels[:5], real=5)
-    loss, accuracy = averages(tally.totals(loop.Together()))
+    loss, accuracy = averages(tally.totals(loop.Collectives()))
     assert loss == pytest.approx(F.cross_entropy(logits[:6], labels[:6]).item(), abs=1e-6)
     assert accuracy == pytest.approx((logits[:6].argmax(1) == labels[:6]).double().mean().item())
-    more = tally.totals(loop.Together(), [1.0, 2.0, 4.0])
+    more = tally.totals(loop.Collectives(), [1.0, 2.0, 4.0])
     assert more[1:] == [6 * accuracy + 2, 10]
 
 
@@ -162,7 +162,7 @@ def test_tally_counts_a_sample_once_however_many_labels_it_has():
     tally = Tally(torch.device("cpu"))
     tally.add(F.cross_entropy(logits[:4], labels[:4]), logits[:4], labels[:4], real=4)
     tally.add(F.cross_entropy(logits[4:], labels[4:]), logits[4:], labels[4:], real=1)
-    loss, accuracy = averages(tally.totals(loop.Together()))
+    loss, accuracy = averages(tally.totals(loop.Collectives()))
     assert loss == pytest.approx(F.cross_entropy(logits[:5], labels[:5]).item(), abs=1e-6)
     right = [(logits[n, :, t].argmax() == labels[n, t]).item() for n in range(5) for t in range(5)]
     assert 0 < sum(right) < 25

@@ -130,7 +130,7 @@ def test_every_rank_reports(folder, two):
         end = next(record for record in own if record["event"] == "end" and record["epochs"] == 2)
         assert end["images"] == 48
     rates = [rank["whole"]["records"][1] for rank in two]
-    assert rates[0]["images_per_second_all"] == pytest.approx(sum(one["images_per_second"] for one in rates))
+    assert rates[0]["images_per_second_all"] == pytest.approx(sum(rate["images_per_second"] for rate in rates))
 
 
 def test_only_rank_0_speaks_and_saves(folder, two):
@@ -211,12 +211,12 @@ def test_ranks_share_gather_and_fail_together(two):
 def test_a_loss_that_is_no_number_stops_before_it_reaches_another_rank(folder):
     answers = start_ranks.run(2, jobs.one_sees_nan, folder, folder=folder / "nan", may_raise=True)
     assert answers[1][0] == "raised"
-    assert answers[1][1].startswith("FloatingPointError: rank 1 on ")
+    assert answers[1][1].startswith("LossError: rank 1 on ")
     assert "the loss is nan in epoch 1, step 2: lower --lr" in answers[1][1]
-    assert answers[0][0] == "raised" and "FloatingPointError" not in answers[0][1]
+    assert answers[0][0] == "raised" and "LossError" not in answers[0][1]
     state = checkpoint.read(folder / "nan.pt")
     assert state["steps"] == 1
-    assert all(torch.isfinite(one).all() for one in state["model"].values())
+    assert all(torch.isfinite(value).all() for value in state["model"].values())
     assert math.isfinite(state["sums"][0])
 
 
@@ -259,6 +259,6 @@ def test_a_step_of_its_own(folder, monkeypatch):
     batches = torch.utils.data.DataLoader(samples, 4, sampler=loop.Shuffle(samples))
     net = jobs.network()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with pytest.raises(FloatingPointError, match="the loss of epoch 1 over all ranks is nan"):
+    with pytest.raises(loop.LossError, match="the loss of epoch 1 over all ranks is nan"):
         loop.fit(jobs.ALONE, net, optimizer, batches, batches, args, step=silent)
     assert seen == [(4, 0.5, False), (4, 0.5, True), (2, 1.0, True)]

@@ -48,7 +48,7 @@ def test_another_process_gets_the_same_weights_and_does_not_load_torchvision():
 
 
 def test_small_cnn_has_little_to_send():
-    assert sum(one.numel() for one in models.build("small-cnn", 1, 10, 28, 28).parameters()) == 9930
+    assert sum(weight.numel() for weight in models.build("small-cnn", 1, 10, 28, 28).parameters()) == 9930
 
 
 def test_unknown_name():

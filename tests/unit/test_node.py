@@ -165,9 +165,9 @@ def container(monkeypatch):
 def test_in_a_node_the_hosts_are_the_nodes(container):
     container("node2", {"node1": "172.20.0.2", "node2": "172.20.0.3"})
     found = find()
-    assert [(one.name, one.kind, one.slots) for one in found.hosts] == [("node1", "ssh", 2), ("node2", "here", 2)]
+    assert [(host.name, host.kind, host.slots) for host in found.hosts] == [("node1", "ssh", 2), ("node2", "here", 2)]
     # Both containers see the 8 cores of one machine.
-    assert [one.cores for one in found.hosts] == [4, 4]
+    assert [host.cores for host in found.hosts] == [4, 4]
     assert found.hosts[0].threads(2) == 2
     assert parse("node1:1,node2:1")[0].kind == "ssh"
 
@@ -180,14 +180,14 @@ def test_a_node_that_is_down_is_missed_and_not_pretended(container):
 
 def test_a_container_alone_pretends_and_so_does_who_asks_for_it(container, monkeypatch):
     container("3f2a9c", {})
-    assert {one.kind for one in find().hosts} == {"simulated"}
+    assert {host.kind for host in find().hosts} == {"simulated"}
     container("node1", {"node1": "172.20.0.2", "node2": "172.20.0.3"})
     monkeypatch.setenv("DISTLAB_TRANSPORT", "simulated")
-    assert {one.kind for one in find().hosts} == {"simulated"}
+    assert {host.kind for host in find().hosts} == {"simulated"}
     assert find().source == "simulated on this machine"
     monkeypatch.delenv("DISTLAB_TRANSPORT")
     monkeypatch.delenv("DISTLAB_IMAGE")
-    assert {one.kind for one in find().hosts} == {"simulated"}
+    assert {host.kind for host in find().hosts} == {"simulated"}
 
 
 def test_runs_go_where_one_may_write(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from distlab.agent.pulse import Pulse
+from distlab.waiting import wait_until
 
 
 @pytest.fixture
@@ -69,13 +70,13 @@ def test_only_ranks_that_are_ready_for_the_signal_are_asked_for_their_stack(puls
 
 def test_of_two_that_were_terminated_at_once_the_launcher_knows_the_first(pulse, told):
     forks = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)) for _ in range(2)]
-    for one in forks:
-        one.start()
-    pulse.born({rank: one.pid for rank, one in enumerate(forks)})
-    for one in forks:
-        one.terminate()
-    for one in forks:
-        one.join()
+    for fork in forks:
+        fork.start()
+    pulse.born({rank: fork.pid for rank, fork in enumerate(forks)})
+    for fork in forks:
+        fork.terminate()
+    for fork in forks:
+        fork.join()
     pulse.freeze()
     assert told == ["failing"]
     failures = {1: -signal.SIGTERM}
@@ -91,7 +92,5 @@ def test_the_end_of_a_forked_rank_is_seen_without_a_look(pulse, told, monkeypatc
     time.sleep(0.3)
     fork.kill()
     fork.join()
-    until = time.monotonic() + 5
-    while not told and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: told, 5, every=0.01)
     assert told == ["failing"]

@@ -52,7 +52,7 @@ def spread_over(net, number):
 
 
 def gradients(net):
-    return [one.grad for one in net.parameters()]
+    return [weight.grad for weight in net.parameters()]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
@@ -147,15 +147,15 @@ def test_recurrent_layers_cache_weights_and_still_learn():
 def test_scatter_keeps_order_and_leaves_no_piece_empty():
     for size, lengths in ((10, [3, 3, 3, 1]), (6, [2, 2, 2]), (2, [1, 1]), (8, [2, 2, 2, 2])):
         pieces = replicas.scatter(torch.arange(size), [CPU] * 4)
-        assert [len(one) for one in pieces] == lengths
+        assert [len(piece) for piece in pieces] == lengths
         assert torch.cat(pieces).tolist() == list(range(size))
 
 
 def test_pieces_and_replicas_go_to_their_devices():
     devices = [CPU, torch.device("meta")]
-    assert [one.device.type for one in replicas.scatter(torch.ones(4), devices)] == ["cpu", "meta"]
+    assert [piece.device.type for piece in replicas.scatter(torch.ones(4), devices)] == ["cpu", "meta"]
     copies = replicas.replicate(nn.Linear(2, 2), devices)
-    assert [one.weight.device.type for one in copies] == ["cpu", "meta"]
+    assert [copy.weight.device.type for copy in copies] == ["cpu", "meta"]
 
 
 def test_the_first_replica_shares_the_model_s_memory_and_the_others_do_not(net):
@@ -319,7 +319,7 @@ def test_time_steps_counts_the_four(net):
     x, _ = batch(4)
     torch.testing.assert_close(wrapped(x), net(x))
     assert list(seconds) == list(replicas.STEPS)
-    assert all(one > 0 for one in seconds.values())
+    assert all(value > 0 for value in seconds.values())
 
 
 # -- which devices ------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def gpus(monkeypatch, number):
 
 
 def names(devices):
-    return [str(one) for one in devices]
+    return [str(device) for device in devices]
 
 
 @pytest.mark.parametrize(("cores", "number"), [(1, 2), (2, 2), (3, 3), (4, 4), (64, 4)])

@@ -114,7 +114,7 @@ def test_ranks_share_the_images(runs):
     assert [record["images"] for record in epochs(runs["two"])] == [250, 250]
     assert [record["rank"] for record in runs["two"]["records"] if record["event"] == "end"] == [0, 1]
     known = [record for record in runs["two"]["records"] if record["event"] == "data"]
-    assert [(one["train"], one["val"], one["data"]) for one in known] == [(500, 100, "digits")] * 2
+    assert [(record["train"], record["val"], record["data"]) for record in known] == [(500, 100, "digits")] * 2
 
 
 def test_no_warning_that_nobody_can_act_on(runs):
@@ -183,8 +183,11 @@ def test_env_report_is_a_table_in_rank_order(tmp_path):
     assert len(starts) == 1, "columns are not aligned"
     assert said_by_1 == "" and rows == rows_of_1
     records = report.read(tmp_path)
-    assert [(one["event"], one["rank"], one["LOCAL_RANK"]) for one in records] == [("env", 0, 0), ("env", 1, 1)]
-    assert [one["pid"] for one in records] == [int(line[9]) for line in lines]
+    assert [(record["event"], record["rank"], record["LOCAL_RANK"]) for record in records] == [
+        ("env", 0, 0),
+        ("env", 1, 1),
+    ]
+    assert [record["pid"] for record in records] == [int(line[9]) for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -222,49 +225,50 @@ def test_more_ranks_than_samples_is_one_sentence(root, tmp_path):
     answers = start_ranks.run(2, too_many_ranks, root, folder=tmp_path, may_raise=True)
     for how, what, _ in answers:
         assert how == "raised"
-        assert what.startswith("ValueError: 2 ranks cannot share 1 sample")
+        assert what.startswith("SettingError: 2 ranks cannot share 1 sample")
 
 
 def drill(folder, *arguments, **variables):
     return start([sys.executable, DRILL, *arguments], folder, **variables)
 
 
-def test_the_drill_by_hand(root, tmp_path):
-    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(start_ranks.free_port())}
-    where["DISTLAB_DATA"] = str(root)
-    words = ("--data", "digits", "--steps", "5")
-    started = [drill(tmp_path, rank, rank, *words, **where) for rank in (0, 1)]
-    ended = [finish(process) for process in started]
-    for status, _, errors in ended:
-        assert status == 0, errors
-    lines = [line for line in ended[0][1].splitlines() if line.startswith("rank ")]
-    found = [re.fullmatch(r"rank (\d) of 2 on .*: 5 steps, 320 images, .*sum of weights (\S+)", line) for line in lines]
-    assert [one[1] for one in found] == ["0", "1"]
-    assert found[0][2] == found[1][2]
-    assert "rank 1 of" not in ended[1][1]
-
-
-THEN_NAME_ITS_THREADS = """
-import atexit, gc, os, runpy, sys
+# Python imports this module before any script; it lists the threads when Python ends.
+LIST_THREADS = """
+import atexit, gc, os
 
 gc.disable()  # else it may run by chance
 
-def name_threads():
+@atexit.register
+def list_threads():
     print("at the end:", *(open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task")))
-
-atexit.register(name_threads)
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_no_thread_of_gloo_is_left_when_python_ends(root, tmp_path):
+@pytest.fixture(scope="module")
+def drilled(root, tmp_path_factory):
+    """What two ranks of the drill, started by hand, wrote to stdout."""
+    folder = tmp_path_factory.mktemp("drill")
+    (folder / "sitecustomize.py").write_text(LIST_THREADS)
     where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(start_ranks.free_port())}
-    command = [sys.executable, "-c", THEN_NAME_ITS_THREADS, DRILL]
-    words = ("--data", "digits", "--steps", "1")
-    started = [start([*command, rank, rank, *words], tmp_path, DISTLAB_DATA=str(root), **where) for rank in (0, 1)]
-    for status, output, errors in map(finish, started):
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    words = ("--data", "digits", "--steps", "5")
+    started = [drill(folder, rank, rank, *words, DISTLAB_DATA=str(root), PYTHONPATH=path, **where) for rank in (0, 1)]
+    ended = [finish(process) for process in started]
+    for status, _, errors in ended:
         assert status == 0, errors
+    return [output for _, output, _ in ended]
+
+
+def test_the_drill_by_hand(drilled):
+    lines = [line for line in drilled[0].splitlines() if line.startswith("rank ")]
+    found = [re.fullmatch(r"rank (\d) of 2 on .*: 5 steps, 320 images, .*sum of weights (\S+)", line) for line in lines]
+    assert [line[1] for line in found] == ["0", "1"]
+    assert found[0][2] == found[1][2]
+    assert "rank 1 of" not in drilled[1]
+
+
+def test_no_thread_of_gloo_is_left_when_python_ends(drilled):
+    for output in drilled:
         threads = output.partition("at the end:")[2]
         assert "python" in threads
         assert "gloo" not in threads, "a rank with such a thread can abort at its end"

@@ -1,54 +1,49 @@
 """A rank's share of its host: that memory freed by one step serves the next."""
 
-import subprocess
-import sys
+import resource
 
 import pytest
-import torch
-from distlab import process
-
-# In a process of its own, since what malloc is told holds for the rest of a process's life.
-STEPS = """
-import resource, sys
+import start_ranks
 import torch
 from distlab import process
 from distlab.process.share import keep_freed_memory
 
-if sys.argv[1] == "kept":
-    keep_freed_memory()
-if sys.argv[1] == "in a rank":
-    with process.alone():
-        pass
 
-def step():
+def step() -> None:
     for size in (1 << 22, 1 << 24):
         torch.ones(size)
 
-def faults():
+
+def faults() -> int:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     step()
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-print(sum(faults() > 10 for _ in range(20)))
-"""
+
+def count_hungry_steps(how: str) -> int:
+    if how == "kept":
+        keep_freed_memory()
+    if how == "in a rank":
+        with process.alone():
+            pass
+    return sum(faults() > 10 for _ in range(20))
 
 
-def hungry_steps(how: str) -> int:
+def hungry_steps(how: str, folder) -> int:
     """How many of 20 steps of 80 MiB had to fetch memory from the kernel, in pages of any size."""
-    words = [sys.executable, "-c", STEPS, how]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return int(said.splitlines()[-1])
+    # In a process of its own, since what malloc is told holds for the rest of a process's life.
+    (steps,) = start_ranks.run(1, count_hungry_steps, how, folder=folder)
+    return steps
 
 
-def test_memory_that_a_step_frees_serves_the_next():
+def test_memory_that_a_step_frees_serves_the_next(tmp_path):
     # The first steps fetch it, and one more when something small came to lie in between.
-    assert hungry_steps("kept") < 10
-    assert hungry_steps("given back") > 15
+    assert hungry_steps("kept", tmp_path) < 10
+    assert hungry_steps("given back", tmp_path) > 15
 
 
-def test_a_rank_keeps_it_from_the_start(tmp_path, monkeypatch):
-    monkeypatch.setenv("DISTLAB_RUNS", str(tmp_path))
-    assert hungry_steps("in a rank") < 10
+def test_a_rank_keeps_it_from_the_start(tmp_path):
+    assert hungry_steps("in a rank", tmp_path) < 10
 
 
 def test_threads_are_as_before_also_after_an_error():

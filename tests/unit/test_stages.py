@@ -82,7 +82,7 @@ def test_a_checkpoint_is_what_each_rank_has_of_the_model(folder, ranks, size):
 def test_both_ends_of_a_tied_model_stay_the_same_matrix(folder, one, two, four):
     for name in ("one/tied", "two/gpipe-tied", "two/zero-bubble-tied", "four/1f1b-tied", "four/stages-inside-tied"):
         weights = checkpoint.read(folder / f"{name}.pt")["model"]
-        assert torch.equal(weights["tokens.weight"], weights["head.weight"]), name
+        assert torch.equal(weights["token_embedding.weight"], weights["head.weight"]), name
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_stages_share_is_counted_once(folder, four):
     for name, pipelines in (("1f1b", 1), ("zero-bubble", 1), ("replicas inside", 2), ("stages inside", 2)):
         last = [rank[name]["records"][1] for rank in four]
         for record in last:
-            mean = sum(one["images_per_second"] for one in last) / 4
+            mean = sum(record["images_per_second"] for record in last) / 4
             assert record["images_per_second_all"] == pytest.approx(pipelines * mean), name
             assert record["images"] == 32 / pipelines
 
@@ -153,9 +153,9 @@ def test_one_process_goes_on_where_stages_stopped(folder, one, one_again, case):
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("shallow", "it lacks 'blocks.7.before_attention.weight' (its first key: 'tokens.weight')"),
-        ("deep", "it has 'blocks.8.before_attention.weight', which this model lacks"),
-        ("short", "'places.weight' has shape (8, 16), this model wants (16, 16)"),
+        ("shallow", "it lacks 'blocks.7.attention_norm.weight' (its first key: 'token_embedding.weight')"),
+        ("deep", "it has 'blocks.8.attention_norm.weight', which this model lacks"),
+        ("short", "'position_embedding.weight' has shape (8, 16), this model wants (16, 16)"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_the_same_error_on_every_rank(four, case, said):
@@ -172,5 +172,5 @@ def test_a_head_of_its_own_and_a_tied_one_do_not_fit(four, case):
 
 def test_a_smaller_batch_is_refused_on_every_rank(four):
     for number, rank in enumerate(four):
-        assert rank["refused"]["smaller batch"].startswith(f"ValueError: rank {number} on ")
+        assert rank["refused"]["smaller batch"].startswith(f"SettingError: rank {number} on ")
         assert "a batch of 8 samples in a pipeline that was made for 16: " in rank["refused"]["smaller batch"]

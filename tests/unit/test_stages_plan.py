@@ -32,15 +32,15 @@ def plans(world_size, *words):
 )
 def test_each_stage_has_one_place(schedule, size, own):
     found = plans(size, "--schedule", schedule)
-    assert [one.own for one in found] == own
-    assert [one.position for one in found] == list(range(size))
-    assert [one.is_first for one in found] == [True, *[False] * (size - 1)]
-    assert [one.is_last for one in found].index(True) == (0 if schedule == "zero-bubble" else size - 1)
-    assert sum(one.is_last for one in found) == 1
-    for one in found:
-        assert len(one.cut) == sum(map(len, own)) and sum(one.cut) == 8
-        for stage in one.own:
-            assert stages.rank_of(stage, schedule, size) == one.position
+    assert [plan.own for plan in found] == own
+    assert [plan.position for plan in found] == list(range(size))
+    assert [plan.is_first for plan in found] == [True, *[False] * (size - 1)]
+    assert [plan.is_last for plan in found].index(True) == (0 if schedule == "zero-bubble" else size - 1)
+    assert sum(plan.is_last for plan in found) == 1
+    for plan in found:
+        assert len(plan.cut) == sum(map(len, own)) and sum(plan.cut) == 8
+        for stage in plan.own:
+            assert stages.rank_of(stage, schedule, size) == plan.position
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_each_stage_has_one_place(schedule, size, own):
 )
 def test_what_lies_next_to_each_other(inside, positions, replicas):
     found = plans(6, "--replicas", 2, "--inside", inside, "--schedule", "gpipe")
-    assert [one.position for one in found] == positions
-    assert [one.replica for one in found] == replicas
-    assert [one.own for one in found] == [(position,) for position in positions]
-    assert {(one.ranks, one.replicas, one.inside, one.cut) for one in found} == {(3, 2, inside, (3, 3, 2))}
+    assert [plan.position for plan in found] == positions
+    assert [plan.replica for plan in found] == replicas
+    assert [plan.own for plan in found] == [(position,) for position in positions]
+    assert {(plan.ranks, plan.replicas, plan.inside, plan.cut) for plan in found} == {(3, 2, inside, (3, 3, 2))}
 
 
 def test_a_cut_of_one_s_own():
-    assert {one.cut for one in plans(4, "--cut", "1,3,3,1")} == {(1, 3, 3, 1)}
+    assert {plan.cut for plan in plans(4, "--cut", "1,3,3,1")} == {(1, 3, 3, 1)}
     assert plans(2, "--schedule", "interleaved", "--cut", "1,2,4,1")[1].cut == (1, 2, 4, 1)
 
 
@@ -108,11 +108,11 @@ def refusal(size, *words):
             "interleaved goes round in turns of 4 ranks, and 5 microbatches are no multiple of that: "
             "use a multiple of 4 as --batch-size",
         ),
-        (2, "--by trace --tied", "tracing cannot cut a matrix that two stages share: use --by hand, or no --tied"),
+        (2, "--trace --tied", "tracing cannot cut a matrix that two stages share: leave out --trace or --tied"),
         (
             2,
-            "--by trace --schedule zero-bubble",
-            "traced stages cannot turn round at the last rank as zero-bubble's do: use --by hand",
+            "--trace --schedule zero-bubble",
+            "traced stages cannot turn round at the last rank as zero-bubble's do: leave out --trace",
         ),
         (
             4,
@@ -147,7 +147,7 @@ def test_what_is_offered_is_taken(schedule, size):
         (("--replicas", "0"), "argument --replicas: '0' is not a whole number of 1 or more"),
         (("--clip", "0"), "argument --clip: '0' is not a number above 0"),
         (("--heads", "0"), "argument --heads: '0' is not a whole number of 1 or more"),
-        (("--say", "-1"), "argument --say: '-1' is not a whole number of 0 or more"),
+        (("--generate", "-1"), "argument --generate: '-1' is not a whole number of 0 or more"),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(words, said, capsys, monkeypatch):
@@ -159,7 +159,7 @@ def test_bad_values_are_refused_in_one_sentence(words, said, capsys, monkeypatch
 
 
 def model(**more):
-    return models.Language(5, 8, 2, 6, **more)
+    return models.LanguageModel(5, 8, 2, 6, **more)
 
 
 @pytest.mark.parametrize("cut", [(5,), (2, 3), (1, 1, 3), (1, 1, 1, 1, 1)])
@@ -186,7 +186,7 @@ def test_a_cut_leaves_the_model_whole():
 def test_two_stages_of_a_tied_model_hold_one_matrix():
     whole = model(tied=True)
     first, last = (stages.stage_of(whole, (2, 3), stage) for stage in (0, 1))
-    assert first.tokens.weight is last.head.weight
+    assert first.token_embedding.weight is last.head.weight
 
 
 def test_what_watches_one_stage_sees_no_other():

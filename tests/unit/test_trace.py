@@ -114,24 +114,26 @@ def test_file_for_perfetto_holds_every_span_of_every_rank(tmp_path):
     ]
     records = [{"rank": rank, "host": f"node{rank + 1}", "spans": overlapping} for rank in (1, 0)]
     events = json.loads(trace.write(records, tmp_path / "trace.json").read_text())["traceEvents"]
-    work = [one for one in events if one["ph"] == "X"]
-    assert {(one["pid"], one["name"], one["ts"], one["dur"]) for one in work} == {
+    work = [event for event in events if event["ph"] == "X"]
+    assert {(event["pid"], event["name"], event["ts"], event["dur"]) for event in work} == {
         (rank, span["name"], span["start"] * 1000, (span["end"] - span["start"]) * 1000)
         for rank in (0, 1)
         for span in overlapping
     }
-    lanes = {one["name"]: one["tid"] for one in work if one["pid"] == 0}
+    lanes = {event["name"]: event["tid"] for event in work if event["pid"] == 0}
     assert lanes == {"mm": 0, "one": 1, "two": 2, "three": 1}
-    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {0: "rank 0 on node1", 1: "rank 1 on node2"}
 
 
 def test_file_for_perfetto_of_a_pipeline_has_a_lane_for_each_stage(tmp_path):
-    records = [one | {"host": f"node{one['rank'] + 1}"} for one in simulate("zero-bubble", 2, 4, unit="milliseconds")]
+    records = [
+        record | {"host": f"node{record['rank'] + 1}"} for record in simulate("zero-bubble", 2, 4, unit="milliseconds")
+    ]
     written = json.loads(trace.write(records, tmp_path / "trace.json").read_text())
     events = written["traceEvents"]
-    work = [one for one in events if one["ph"] == "X"]
-    assert {(one["pid"], one["tid"], one["name"], one["ts"], one["dur"]) for one in work} == {
+    work = [event for event in events if event["ph"] == "X"]
+    assert {(event["pid"], event["tid"], event["name"], event["ts"], event["dur"]) for event in work} == {
         (
             record["rank"],
             span["stage"],
@@ -142,17 +144,19 @@ def test_file_for_perfetto_of_a_pipeline_has_a_lane_for_each_stage(tmp_path):
         for record in records
         for span in record["spans"]
     }
-    assert len(work) == 2 * 2 * 4 * 3 and all(one["cat"] in one["name"] for one in work)
-    lanes = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
+    assert len(work) == 2 * 2 * 4 * 3 and all(event["cat"] in event["name"] for event in work)
+    lanes = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
     assert lanes == {(0, 0): "stage 0", (0, 3): "stage 3", (1, 1): "stage 1", (1, 2): "stage 2"}
-    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {0: "rank 0 on node1", 1: "rank 1 on node2"}
     # In one lane nothing overlaps, else the viewer nests it.
     for lane in lanes:
-        own = sorted((one["ts"], one["ts"] + one["dur"]) for one in work if (one["pid"], one["tid"]) == lane)
+        own = sorted(
+            (event["ts"], event["ts"] + event["dur"]) for event in work if (event["pid"], event["tid"]) == lane
+        )
         assert all(end <= start for (_, end), (start, _) in zip(own, own[1:], strict=False))
 
 
 def test_a_simulated_step_has_no_host(tmp_path):
     events = json.loads(trace.write(simulate("gpipe", 2, 1), tmp_path / "trace.json").read_text())["traceEvents"]
-    assert [one["args"]["name"] for one in events if one["name"] == "process_name"] == ["rank 0", "rank 1"]
+    assert [event["args"]["name"] for event in events if event["name"] == "process_name"] == ["rank 0", "rank 1"]

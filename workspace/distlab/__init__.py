@@ -5,7 +5,7 @@ In a notebook: `from distlab import hosts, run, check`. Importing this does not 
 
 from importlib import import_module
 
-from distlab.hosts import find as hosts
+from distlab import hosts
 
 # Agents and ranks import this package too, and start sooner without what only notebooks call.
 _ON_FIRST_USE = {

@@ -1,14 +1,12 @@
 """Checkpoints: written whole by rank 0 or not at all, of tensors and plain types only.
 
-On disk a model's keys never begin with `module.`, whatever it was wrapped in while it trained,
-so a file loads into one process, into DDP on any number of ranks, or into a notebook.
+A file holds the state of the network without DDP's or DataParallel's `module.` prefix, so it loads into
+one process, into DDP on any number of ranks, or into a notebook.
 """
 
 import errno
 import io
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from distlab.errors import DistlabError
 from distlab.models import unwrap
+from distlab.whole import write_whole
 
 if TYPE_CHECKING:
     from distlab.process import Rank
@@ -27,53 +27,34 @@ PREFIX = "module."
 
 
 class Stated(Protocol):
-    """What has a state to save: a model, an optimizer."""
+    """A model, an optimizer, or anything else with a state to save."""
 
     def state_dict(self) -> dict[str, Any]:
         """The state, as tensors and plain values by name."""
         ...
 
 
-class CheckpointError(ValueError):
+class CheckpointError(DistlabError, ValueError):
     """A checkpoint cannot be read or does not fit; says which and why."""
 
 
+class CheckpointNotWritten(DistlabError, OSError):
+    """A checkpoint cannot be written; says where and why. The previous one is intact."""
+
+
 def _require_plain(value: object, where: str) -> None:
-    # Exact types: a numpy scalar is a float to isinstance, yet torch.load refuses it by default.
+    # Exact types, since a numpy scalar passes isinstance(float) but torch.load refuses it by default.
     if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor):
         return
     if isinstance(value, dict):
-        for key, one in value.items():
+        for key, item in value.items():
             _require_plain(key, f"the key {key!r} of {where}")
-            _require_plain(one, f"{where}[{key!r}]")
+            _require_plain(item, f"{where}[{key!r}]")
     elif type(value) in (list, tuple):
-        for index, one in enumerate(value):
-            _require_plain(one, f"{where}[{index}]")
+        for index, item in enumerate(value):
+            _require_plain(item, f"{where}[{index}]")
     else:
         raise TypeError(f"{where} is a {type(value).__name__}: a checkpoint holds tensors and plain types only")
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    half = path.with_name(f".{path.name}.{os.getpid()}.half")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with half.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(half, path)
-        # The new name is safe only once its folder is on disk too.
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-        for left_by_killed in path.parent.glob(f".{path.name}.*.half"):
-            left_by_killed.unlink(missing_ok=True)
-    finally:
-        # Renamed by now, unless something went wrong.
-        with suppress(OSError):
-            half.unlink(missing_ok=True)
 
 
 def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None = None, **more: object) -> None:
@@ -85,7 +66,7 @@ def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None =
         more: whatever else to keep: numbers, text, tensors, lists and dicts of them.
 
     Raises:
-        OSError: the file cannot be written; the previous one is intact.
+        CheckpointNotWritten: the previous one is intact.
         TypeError: something is neither a tensor nor a plain type.
     """
     if not me.is_main:
@@ -98,11 +79,12 @@ def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None =
     content = io.BytesIO()
     torch.save(state, content)
     try:
-        _write_whole(path, content.getbuffer())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content.getbuffer(), durable=True, alone=True)
     except OSError as error:
         why = "no space left" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         kept = ", the previous one is intact" if path.is_file() else ""
-        raise OSError(
+        raise CheckpointNotWritten(
             error.errno,
             f"rank {me.rank} on {me.host} cannot write the checkpoint {path}: {why}{kept}. "
             "Free space, choose another place with --checkpoint FILE, or go without: --no-checkpoint",

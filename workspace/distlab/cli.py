@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from distlab import course
-from distlab.hosts import HostsError, find, parse
-from distlab.launch import LAUNCHERS, HostError, RunFailed, ScriptError, run, script_names
+from distlab.errors import DistlabError
+from distlab.hosts import find, parse
+from distlab.launch import RunFailed, run, script_names
+from distlab.launchers import RUNS_BY
 
 INTERRUPTED = 130
 USAGE = 2
@@ -18,11 +19,12 @@ def _doctor(options: argparse.Namespace, _: list[str]) -> int:
     from distlab.doctor import examine, print_findings
 
     findings = examine(meet=not options.quick)
+    ok = all(diagnosis.ok for diagnosis in findings)
     if options.json:
-        print(json.dumps({"ok": all(one.ok for one in findings), "checks": [one.as_dict() for one in findings]}))
+        print(json.dumps({"ok": ok, "checks": [diagnosis.as_dict() for diagnosis in findings]}))
     else:
         print_findings(findings)
-    return 0 if all(one.ok for one in findings) else 1
+    return 0 if ok else 1
 
 
 def _hosts(options: argparse.Namespace, _: list[str]) -> int:
@@ -64,7 +66,7 @@ def _run(options: argparse.Namespace, words: list[str]) -> int:
         if options.json:
             print(json.dumps({"ok": False, "error": "interrupted"}))
         return INTERRUPTED
-    except (ScriptError, HostsError, HostError, OSError) as error:
+    except (DistlabError, OSError) as error:
         if options.json:
             print(json.dumps({"ok": False, "error": str(error)}))
         raise
@@ -139,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = verb("run", _run, "start a script on the hosts; its own arguments follow --")
     sub.add_argument("script", metavar="SCRIPT", help=f"{', '.join(script_names())}, or a path")
-    sub.add_argument("--launcher", default="torchrun", help=f"one of: {', '.join(LAUNCHERS)}")
+    sub.add_argument("--launcher", default="torchrun", help=f"one of: {', '.join(RUNS_BY)}")
     sub.add_argument("--hosts", metavar="HOSTS", help="for example node1:2,node2:2; default: those found here")
     sub.add_argument("--timeout", type=float, default=600, metavar="S", help="seconds until all is stopped (600)")
     sub.add_argument("--cold", action="store_true", help="call torchrun itself on each host")
@@ -188,7 +190,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `distlab doctor | head`: the reader has seen enough. Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ScriptError, HostsError, HostError, course.CourseError, OSError) as error:
+    except (DistlabError, OSError) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         print(f"distlab: {text}", file=sys.stderr)
         return USAGE

@@ -1,14 +1,16 @@
 """The lessons of the course: what each is called, how long it takes, what it needs."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+from distlab.errors import DistlabError
 from distlab.runs import WORKSPACE
 
 
-class CourseError(ValueError):
+class CourseError(DistlabError, ValueError):
     """Something was asked for that the course does not have; says what it has."""
 
 
@@ -19,6 +21,8 @@ class Lesson:
     Attributes:
         shortest: the shortest course that it is in, in hours.
         needs: packages beyond torch.
+        builds: when what it needs is built on this machine, tells how far that is: `name` ("ready" at its end),
+            `text` and `remedy`. No other lesson waits for it.
         exercise: the exercise that ends it, as `check` takes it.
         exercise_hosts, exercise_launcher: where and how a check runs it.
     """
@@ -29,6 +33,7 @@ class Lesson:
     shortest: int
     teaches: str
     needs: tuple[str, ...] = ()
+    builds: Callable[[], object] | None = None
     exercise: str | None = None
     exercise_hosts: str = "node1:2,node2:2"
     exercise_launcher: str = "torchrun"
@@ -89,7 +94,9 @@ class Syllabus:
         lines = [f"{'lesson':46}{'minutes':>8}" + "".join(f"{f'{hours} h':>6}" for hours in COURSES)]
         for lesson, member in self.rows():
             title = lesson.title + ("" if lesson.here else " (to come)")
-            lines.append(f"{title:46}{lesson.minutes:>8}" + "".join(f"{'x' if one else '':>6}" for one in member))
+            lines.append(
+                f"{title:46}{lesson.minutes:>8}" + "".join(f"{'x' if belongs else '':>6}" for belongs in member)
+            )
         lines.append(f"{'minutes in all':54}" + "".join(f"{self.minutes(hours):>6}" for hours in COURSES))
         return "\n".join(lines)
 
@@ -98,7 +105,7 @@ class Syllabus:
         rows = []
         for lesson, member in self.rows():
             title = f'<a href="{lesson.file}">{lesson.title}</a>' if lesson.here else f"{lesson.title} (to come)"
-            marks = "".join(f"<td style='text-align:center'>{'●' if one else ''}</td>" for one in member)
+            marks = "".join(f"<td style='text-align:center'>{'●' if belongs else ''}</td>" for belongs in member)
             rows.append(
                 f"<tr><td style='text-align:left'>{title}</td><td style='text-align:left'>{lesson.teaches}</td>"
                 f"<td>{lesson.minutes}</td>{marks}</tr>"

@@ -3,11 +3,9 @@
 import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 import webbrowser
@@ -15,8 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from distlab.agent.torchrun import listen
+from distlab.child import serve_child
+from distlab.ports import free_port
 from distlab.runs import WORKSPACE, make_folder, runs_root
+from distlab.waiting import wait_until
 
 FIRST_PAGE = "Start_Here.ipynb"
 PORT = 8888
@@ -24,15 +24,8 @@ SETTINGS = WORKSPACE / "distlab" / "settings"
 START_SECONDS = 60
 
 
-def choose_port(wanted: int, bind: str = "127.0.0.1") -> int:
-    """The wanted port if it is free on that address, else another that is."""
-    server, _ = listen(bind, wanted)
-    with server:
-        return server.getsockname()[1]
-
-
 def _trust_notebooks() -> None:
-    # JupyterLab hides pictures drawn as HTML in notebooks that it has not seen run.
+    # JupyterLab hides HTML output, our pictures, in notebooks that are not trusted.
     import nbformat
     from nbformat.sign import NotebookNotary
 
@@ -42,7 +35,7 @@ def _trust_notebooks() -> None:
 
 
 def _answers(url: str) -> bool:
-    # A proxy that the network asks for must not be asked about this machine.
+    # Our own server is asked directly, never through the network's proxy.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with direct.open(url, timeout=2):
@@ -100,40 +93,37 @@ def serve(port: int | None = None, browser: bool = True, bind: str | None = None
     bind = bind or os.environ.get("WORKSHOP_BIND", "127.0.0.1")
     token = token or os.environ.get("WORKSHOP_TOKEN") or secrets.token_urlsafe(24)
     wanted = port or int(os.environ.get("WORKSHOP_PORT", PORT))
-    port = choose_port(wanted, bind)
+    port = free_port(bind, wanted)
     if port != wanted:
         print(f"port {wanted} is taken; using {port}")
     if os.geteuid() == 0:
         print("JupyterLab runs as root here; on your own machine, run it as yourself")
     _trust_notebooks()
-    # Two containers share the folder, and each has its own log.
+    # By host name, since two containers share this folder.
     log = make_folder(runs_root()) / f"jupyterlab-{socket.gethostname()}.log"
     environment = {**os.environ, "JUPYTER_TOKEN": token, "JUPYTER_CONFIG_PATH": _config_path()}
-    with log.open("w") as out:
-        server = subprocess.Popen(command(port, bind), env=environment, stdout=out, stderr=out, cwd=WORKSPACE)
-    # A closed terminal or `kill` must not leave the server behind.
-    signal.signal(signal.SIGTERM, lambda *_: server.terminate())
-    signal.signal(signal.SIGHUP, lambda *_: server.terminate())
     here = "127.0.0.1" if bind == "0.0.0.0" else bind
     url = page(f"http://{here}:{port}", token)
-    try:
-        until = time.monotonic() + START_SECONDS
-        while server.poll() is None and not _answers(f"http://{here}:{port}/api"):
-            if time.monotonic() > until:
-                server.terminate()
-            time.sleep(0.1)
-        if server.poll() is not None:
-            print(f"JupyterLab did not start: see {log}", file=sys.stderr)
-            return 1
+
+    def start() -> subprocess.Popen:
+        with log.open("w") as out:
+            return subprocess.Popen(command(port, bind), env=environment, stdout=out, stderr=out, cwd=WORKSPACE)
+
+    opened = False
+
+    def look(server: subprocess.Popen) -> None:
+        nonlocal opened
+        wait_until(lambda: server.poll() is not None or _answers(f"http://{here}:{port}/api"), START_SECONDS, every=0.1)
+        opened = server.poll() is None and _answers(f"http://{here}:{port}/api")
+        if not opened:
+            server.terminate()
+            return
         print(f"\nOpen this page:\n\n    {url}\n\nCtrl-C here stops it. Its log: {log}", flush=True)
         if browser and (os.environ.get("DISPLAY") or sys.platform == "darwin"):
             webbrowser.open(url)
-        return max(0, server.wait())
-    except KeyboardInterrupt:
-        print("\nJupyterLab stops", flush=True)
-        server.terminate()
-        try:
-            server.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-        return 0
+
+    status = serve_child(start, look, "JupyterLab")
+    if status is not None and not opened:
+        print(f"JupyterLab did not start: see {log}", file=sys.stderr)
+        return 1
+    return max(0, status or 0)

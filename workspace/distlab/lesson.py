@@ -24,7 +24,7 @@ BLOCK = (
     "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:13px;line-height:1.45;"
 )
 WRAP = "white-space:pre-wrap;overflow-wrap:anywhere;"
-# A sign in front says the same for who does not see the colour.
+# The sign at the start of a line says the same without colour.
 LINE = {"+": "background:#d6f3e4;", "-": "background:#fbdedb;", "@": "color:#6b7280;"}
 
 
@@ -42,7 +42,7 @@ class Shown:
 
 
 class Verdict(int):
-    """1 when a claim holds, else 0. As the last value of a cell it stays silent: claim() has spoken."""
+    """1 when a claim holds, else 0. As the last value of a cell it shows nothing: claim() has printed its line."""
 
     def _ipython_display_(self) -> None:
         pass
@@ -78,7 +78,7 @@ def each(records: Iterable[dict] | Mapping[int, dict], key: str) -> list:
         KeyError: a record has no such value; says which there are.
     """
     found = records.values() if isinstance(records, Mapping) else records
-    ordered = sorted(found, key=lambda one: one["rank"])
+    ordered = sorted(found, key=lambda record: record["rank"])
     for record in ordered:
         if key not in record:
             raise KeyError(f"no {key!r} in a record of rank {record['rank']}: it has {', '.join(record)}")
@@ -97,7 +97,7 @@ def compare(guess: object, measured: object, unit: str = "", *, within: float = 
     if guess is None:
         print(f"You made no guess this time: it is {value}.")
         return
-    both = all(isinstance(one, numbers.Real) and not isinstance(one, bool) for one in (guess, measured))
+    both = all(isinstance(side, numbers.Real) and not isinstance(side, bool) for side in (guess, measured))
     if guess == measured:
         print(f"You guessed {_number(guess)}, and it is {value}. Exactly.")
     elif both and abs(guess - measured) <= within * abs(measured):

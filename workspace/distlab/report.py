@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distlab.errors import DistlabError
 from distlab.runs import run_folder
 
 if TYPE_CHECKING:
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 
 FOLDER = "metrics"
 OWN_KEYS = ("rank", "host", "time", "event")
+
+
+class NoRun(DistlabError, RuntimeError):
+    """There is no run, so there is no folder for its records."""
+
+
+class ReportNotWritten(DistlabError, OSError):
+    """A record cannot be written; says which file and why."""
 
 
 def plain(key: str, value: object) -> object:
@@ -26,9 +35,9 @@ def plain(key: str, value: object) -> object:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return [plain(key, one) for one in value]
+        return [plain(key, item) for item in value]
     if isinstance(value, dict):
-        return {str(name): plain(f"{key}.{name}", one) for name, one in value.items()}
+        return {str(name): plain(f"{key}.{name}", item) for name, item in value.items()}
     raise TypeError(f"cannot report {key}, a {type(value).__name__}: give numbers, text, lists, dicts or tensors")
 
 
@@ -36,22 +45,24 @@ def path_of(rank: int) -> Path:
     """The file of a rank's records in this run.
 
     Raises:
-        RuntimeError: there is no run, so there is no folder.
+        NoRun: outside of process.alone() and process.group().
     """
     folder = run_folder()
     if folder is None:
-        raise RuntimeError("there is no run to report to: use process.alone() or process.group() first")
+        raise NoRun("there is no run to report to: use process.alone() or process.group() first")
     return folder / FOLDER / f"rank{rank}.jsonl"
 
 
 def log(me: "Rank", event: str, **values: object) -> None:
     """Write one record of this rank: {rank, host, time (Unix, s), event, **values}.
 
+    `distlab.records` has the fields of the package's own events.
+
     Raises:
-        RuntimeError: outside a run.
+        NoRun: outside of process.alone() and process.group().
         TypeError: a value is no plain type, tensor or array.
         ValueError: a value has the name of one of the record's own keys.
-        OSError: the file cannot be written; the message says which.
+        ReportNotWritten: the message says which file.
     """
     taken = [key for key in OWN_KEYS if key in values]
     if taken:
@@ -60,12 +71,13 @@ def log(me: "Rank", event: str, **values: object) -> None:
     record |= {key: plain(key, value) for key, value in values.items()}
     path = path_of(me.rank)
     try:
-        # Every rank makes the folder: on hosts without a shared file system rank 0's is elsewhere.
+        # On each rank, since hosts need not share a file system.
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             file.write(json.dumps(record, allow_nan=False) + "\n")
     except OSError as error:
-        raise OSError(error.errno, f"rank {me.rank} on {me.host} cannot report to {path}: {error.strerror}") from None
+        why = f"rank {me.rank} on {me.host} cannot report to {path}: {error.strerror}"
+        raise ReportNotWritten(error.errno, why) from None
 
 
 def read(folder: Path | str) -> list[dict]:

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from distlab.errors import DistlabError
+
 WORKSPACE = Path(__file__).resolve().parents[1]
 
 
@@ -54,22 +56,26 @@ def script_name() -> str:
     return sys.argv[0] or "python"
 
 
+class RunFolderError(DistlabError, OSError):
+    """A run folder cannot be written; says which, why and what to do."""
+
+
 def _remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "Free some space, or set DISTLAB_RUNS to a folder on another disk"
     return "Set DISTLAB_RUNS to a folder that you may write"
 
 
-def unwritable(folder: Path, error: OSError) -> OSError:
-    """The same error, saying which run folder cannot be written and what to do."""
-    return OSError(error.errno, f"cannot write the run folder {folder}: {error.strerror}. {_remedy(error)}")
+def unwritable(folder: Path, error: OSError) -> RunFolderError:
+    """The error to raise in place of one that came up while a run folder was written."""
+    return RunFolderError(error.errno, f"cannot write the run folder {folder}: {error.strerror}. {_remedy(error)}")
 
 
 def make_folder(folder: Path) -> Path:
     """Make a run folder.
 
     Raises:
-        OSError: with the folder and what to do, when it cannot be made or written.
+        RunFolderError: it cannot be made or written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A Docker engine with Compose v2 beside docker-compose 1.29, for tests on a bare Debian 12, as root:
+# A Docker engine with Compose v2, for tests on a bare Debian 12, as root:
 #
 #     tests/engines/setup/docker.sh [FOLDER]    # after apptainer.sh, and with the same folder
 #
-# Debian 12 has the engine and 1.29; Compose v2 and buildx come from the tree of Debian sid, whose
+# Debian 12 has the engine; Compose v2 and buildx come from the tree of Debian sid, whose
 # plugins need nothing beside them. FOLDER/base becomes the image distlab-base, in the place of
 # debian:bookworm-slim. An engine that runs already is used and left as it is; one that is started
 # here has its number in FOLDER/dockerd.pid.
@@ -12,7 +12,7 @@ cache=$(realpath -m "${1:-/var/cache/distlab-engines}")
 plugins=/usr/local/lib/docker/cli-plugins
 export DEBIAN_FRONTEND=noninteractive
 
-apt-get install -y -qq --no-install-recommends docker.io docker-compose iptables >/dev/null
+apt-get install -y -qq --no-install-recommends docker.io iptables >/dev/null
 
 if ! docker compose version >/dev/null 2>&1 || ! docker buildx version >/dev/null 2>&1; then
     rm -rf "$cache/sid/plugins"

@@ -5,10 +5,10 @@ import signal
 import sys
 import time
 
-from distlab import process
+from distlab.lessons.horovod import joining
 
 mode, who = sys.argv[1], int(sys.argv[2])
-with process.horovod() as me:
+with joining.join() as me:
     import horovod.torch as hvd
     import torch
 

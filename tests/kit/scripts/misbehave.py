@@ -42,8 +42,8 @@ def misbehave() -> None:
 
 
 def be_deaf() -> None:
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     ignore = "import signal,time; [signal.signal(s, signal.SIG_IGN) for s in (1, 2, 15)]; time.sleep(600)"
     subprocess.Popen([sys.executable, "-S", "-c", ignore], start_new_session=True)
 

@@ -56,7 +56,7 @@ def _by_name(name, *words):
 
 @pytest.fixture(scope="module")
 def trained(root, tmp_path_factory):
-    words = ("--data", "digits", "--data-root", root, "--limit", 500, "--batch-size", 32, "--epochs", 2)
+    words = ("--data", "digits", "--data-root", root, "--limit", 200, "--batch-size", 32, "--epochs", 2)
     found = {}
     for script in (single, data_parallel):
         folder = tmp_path_factory.mktemp(script.__name__.rpartition(".")[2])
@@ -71,22 +71,22 @@ def events(run, name):
 
 def test_it_trains_as_one_device_does(trained):
     np.testing.assert_allclose(trained[data_parallel]["weights"], trained[single]["weights"], atol=1e-5)
-    for ours, expected in zip(*(events(trained[one], "epoch") for one in (data_parallel, single)), strict=True):
+    for ours, expected in zip(*(events(trained[script], "epoch") for script in (data_parallel, single)), strict=True):
         for key in ("loss", "accuracy", "val_loss", "val_accuracy", "val_images", "lr", "steps", "images"):
             assert ours[key] == pytest.approx(expected[key], abs=1e-5), key
     assert events(trained[single], "epoch")[1]["loss"] < events(trained[single], "epoch")[0]["loss"]
 
 
 def test_it_is_one_rank_and_the_batch_is_the_whole_batch(trained):
-    (ours,), (expected,) = (events(trained[one], "setup") for one in (data_parallel, single))
+    (ours,), (expected,) = (events(trained[script], "setup") for script in (data_parallel, single))
     same = set(ours) - {"time"}
     assert {key: ours[key] for key in same} == {key: expected[key] for key in same}
-    assert (ours["world_size"], ours["samples_per_update"], ours["own_samples"]) == (1, 32, 500)
+    assert (ours["world_size"], ours["samples_per_update"], ours["own_samples"]) == (1, 32, 200)
     (end,) = events(trained[data_parallel], "end")
-    assert end["images"] == 1000
-    for one in events(trained[data_parallel], "epoch"):
-        assert one["images_per_second"] == one["images_per_second_all"]
-        assert one["images"] == 500
+    assert end["images"] == 400
+    for record in events(trained[data_parallel], "epoch"):
+        assert record["images_per_second"] == record["images_per_second_all"]
+        assert record["images"] == 200
 
 
 def test_it_says_what_stands_in(trained):
@@ -127,33 +127,33 @@ def test_two_gpus_and_one_are_said_aloud(monkeypatch, capsys):
 
 def test_a_step_is_reported_as_it_was(tmp_path):
     _, records = alone(dp_step, tmp_path)
-    assert [one["batch"] for one in records] == [10, 6, 2]
-    assert [[len(piece) for piece in one["samples"]] for one in records] == [[3, 3, 3, 1], [2, 2, 2], [1, 1]]
-    for one in records:
-        assert sum(one["samples"], []) == list(range(one["batch"]))
-        assert one["output_difference"] < 1e-12 and one["gradient_difference"] < 1e-12
-        assert sum(one["gradients"]) == pytest.approx(one["gradient"], abs=1e-12)
-        assert len(set(one["gradients"])) == len(one["samples"])
+    assert [record["batch"] for record in records] == [10, 6, 2]
+    assert [[len(piece) for piece in record["samples"]] for record in records] == [[3, 3, 3, 1], [2, 2, 2], [1, 1]]
+    for record in records:
+        assert sum(record["samples"], []) == list(range(record["batch"]))
+        assert record["output_difference"] < 1e-12 and record["gradient_difference"] < 1e-12
+        assert sum(record["gradients"]) == pytest.approx(record["gradient"], abs=1e-12)
+        assert len(set(record["gradients"])) == len(record["samples"])
         # 20 x 16 + 16 and 16 x 4 + 4 numbers of 8 bytes.
-        assert set(one["weight_bytes"]) == {8 * (336 + 68)}
+        assert set(record["weight_bytes"]) == {8 * (336 + 68)}
 
 
 def test_what_replicas_write_down_is_lost(tmp_path):
     _, records = alone(dp_replicas, tmp_path, "--steps", 2, "--batch-size", 30)
-    plain, spread = (one for one in records if one["event"] == "kept")
+    plain, spread = (record for record in records if record["event"] == "kept")
     assert [plain[key] for key in ("forwards", "calls", "replaced", "added_to")] == [2, 2, 60, 60]
     assert [spread[key] for key in ("forwards", "calls", "replaced", "added_to")] == [8, 0, 0, 16]
     assert spread["weights_current"] and spread["calls_at_start"] == [0]
-    (normalised,) = (one for one in records if one["event"] == "normalised")
+    (normalised,) = (record for record in records if record["event"] == "normalised")
     assert normalised["difference"] > 0.01
     assert normalised["to_first_piece"] < 1e-6 < normalised["to_whole"]
 
 
 def test_the_parts_of_a_step_add_up_to_it(tmp_path):
     _, records = alone(dp_parts, tmp_path, "--steps", 2, "--models", "mlp", OMP_NUM_THREADS="2")
-    one, many = records
-    assert (one["replicas"], many["replicas"]) == (0, 2)
-    assert set(many["milliseconds"]) - set(one["milliseconds"]) == {"scatter", "replicate", "gather"}
+    single, spread = records
+    assert (single["replicas"], spread["replicas"]) == (0, 2)
+    assert set(spread["milliseconds"]) - set(single["milliseconds"]) == {"scatter", "replicate", "gather"}
     for record in records:
         parts = dict(record["milliseconds"])
         whole = parts.pop("whole")
@@ -163,45 +163,48 @@ def test_the_parts_of_a_step_add_up_to_it(tmp_path):
 def test_memory_is_that_of_the_tensors(tmp_path):
     _, records = alone(dp_memory, tmp_path, "--batch-size", 8)
     weights = 4 * (784 * 256 + 256 + 256 * 256 + 256 + 256 * 10 + 10)
-    first, *others = (one["bytes"] for one in records)
+    first, *others = (record["bytes"] for record in records)
     assert len(others) == 3
     assert first["weights"] == first["gradients"] == first["optimizer"] == weights
     assert first["batch"] == 8 * 784 * 4 and first["gathered"] == 8 * 10 * 4
-    for one in others:
-        assert (one["weights"], one["gradients"], one["optimizer"], one["gathered"]) == (weights, weights, 0, 0)
-        assert one["batch"] == 2 * 784 * 4
+    for record in others:
+        assert record["weights"] == record["gradients"] == weights
+        assert record["optimizer"] == record["gathered"] == 0
+        assert record["batch"] == 2 * 784 * 4
         # Two samples: two linear layers and two ReLUs of 256, one of 10.
-        assert one["activations"] == 2 * 4 * (4 * 256 + 10)
+        assert record["activations"] == 2 * 4 * (4 * 256 + 10)
 
 
 def test_two_threads_take_turns_in_python(tmp_path):
     from distlab.lessons.data_parallel.pictures import threads as turns
 
     _, records = alone(dp_threads, tmp_path, "--seconds", 0.03)
-    assert [one["kind"] for one in records] == ["Python", "small layers", "large layers"]
+    assert [record["kind"] for record in records] == ["Python", "small layers", "large layers"]
     python = records[0]
     assert turns.overlap(python["spans"]) < 0.5
     assert all(spans for spans in python["spans"])
-    for one in records:
-        ends = [end for lane in one["spans"] for _, end in lane]
-        assert max(ends, default=0) <= 1000 * one["together"] + 1
+    for record in records:
+        ends = [end for lane in record["spans"] for _, end in lane]
+        assert max(ends, default=0) <= 1000 * record["together"] + 1
 
 
 def test_speeds_of_devices_and_replicas(tmp_path):
     _, records = alone(dp_speed, tmp_path, "--batch-size", 16, "--steps", 1, "--rounds", 2, OMP_NUM_THREADS="2")
-    cases = [(one["kind"], one["devices"], one["threads"]) for one in records if one["net"] == "convolutions"]
+    cases = [
+        (record["kind"], record["devices"], record["threads"]) for record in records if record["net"] == "convolutions"
+    ]
     assert cases == [("device", 1, 1), ("device", 1, 2), ("replicas", 2, 2), ("replicas", 4, 2)]
     assert len(records) == 8
-    for one in records:
-        assert all(len(rates) == 2 and min(rates) > 0 for rates in one["images_per_second"].values())
+    for record in records:
+        assert all(len(rates) == 2 and min(rates) > 0 for rates in record["images_per_second"].values())
 
 
 def test_speeds_of_ranks(tmp_path):
     words = ("--batch-size", 16, "--steps", 1, "--rounds", 1)
     start_ranks.run(2, _by_name, dp_speed.__name__, *words, folder=tmp_path)
     records = report.read(tmp_path)
-    assert {(one["kind"], one["devices"], one["threads"]) for one in records} == {("ranks", 2, 2)}
-    assert sorted({one["rank"] for one in records}) == [0, 1]
+    assert {(record["kind"], record["devices"], record["threads"]) for record in records} == {("ranks", 2, 2)}
+    assert sorted({record["rank"] for record in records}) == [0, 1]
 
 
 def test_a_checkpoint_goes_in_and_back(tmp_path):

@@ -8,18 +8,9 @@ from distlab.lessons.ddp.pictures import no_sync as traffic
 from distlab.lessons.ddp.pictures import overlap as timeline
 from distlab.lessons.ddp.pictures import speed as scaling
 from distlab.lessons.ddp.pictures import uneven as waiting
-from matplotlib.collections import LineCollection, PolyCollection
+from drawn import boxes, colours, stretches, words
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
-
-
-def rectangles(axes) -> list[Rectangle]:
-    return [one for one in axes.patches if isinstance(one, Rectangle)]
-
-
-def words(axes) -> list[str]:
-    return [one.get_text() for one in axes.texts if one.get_text()]
-
 
 # -- shards -------------------------------------------------------------------------------------
 
@@ -35,8 +26,8 @@ def test_a_sample_is_coloured_by_its_rank_and_divided_when_two_hold_it():
     assert shards.holders(DEALT, 0, True) == {0: [0], 1: [1], 2: [0, 1]}
     (axes,) = shards.picture(DEALT).axes
     cells = {
-        (round(one.get_x() + 0.5, 2), round(one.get_y() + 0.44), one.get_width()): to_hex(one.get_facecolor())
-        for one in rectangles(axes)
+        (round(box.get_x() + 0.5, 2), round(box.get_y() + 0.44), box.get_width()): to_hex(box.get_facecolor())
+        for box in boxes(axes)
     }
     assert cells == {
         (0, 0, 1): RANKS[0],
@@ -66,7 +57,7 @@ def test_own_average_and_whole_are_drawn_where_they_are():
     (axes,) = gradients.picture(records).axes
     assert [list(line.get_ydata()) for line in axes.lines] == [[0.1, 0.3], [0.3, -0.1], [0.25, 0.15]]
     assert [to_hex(line.get_color()) for line in axes.lines[:2]] == list(RANKS[:2])
-    (average,) = [one for one in axes.collections if isinstance(one, LineCollection)]
+    (average,) = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
     assert [segment[0][1] for segment in average.get_segments()] == [0.2, 0.1]
 
 
@@ -82,15 +73,10 @@ SPANS = [
 
 def test_timeline_draws_each_kind_when_it_was_and_says_the_overlap():
     record = {"rank": 1, "host": "node1", "bucket_mb": 4.0, "buckets": [[1], [0]], "spans": SPANS}
-    one = record | {"bucket_mb": 1000.0, "buckets": [[1, 0]], "spans": SPANS[:3]}
-    above, axes = timeline.picture([record, one]).axes
+    single = record | {"bucket_mb": 1000.0, "buckets": [[1, 0]], "spans": SPANS[:3]}
+    above, axes = timeline.picture([record, single]).axes
     assert above.get_title(loc="left") == "one bucket"
-    bars = []
-    for collection in axes.collections:
-        if isinstance(collection, PolyCollection):
-            for path in collection.get_paths():
-                bars.append((path.vertices[:, 0].min(), path.vertices[:, 0].max()))
-    assert bars == [(0, 2), (2, 6), (4, 8)]
+    assert stretches(axes) == [[(0, 2)], [(2, 6)], [(4, 8)]]
     assert "50% overlap" in "".join(words(axes))
     assert axes.get_xlabel() == "milliseconds since the step began"
     assert "2 buckets of at most 4 MB" in axes.get_title(loc="left")
@@ -102,7 +88,7 @@ def test_timeline_draws_each_kind_when_it_was_and_says_the_overlap():
 def test_traffic_is_dark_where_bytes_travel():
     records = [{"way": "each time", "bytes": [2000, 2000]}, {"way": "once", "bytes": [0, 2000]}]
     (axes,) = traffic.picture(records).axes
-    assert [to_hex(one.get_facecolor()) for one in rectangles(axes)] == [RANKS[0], RANKS[0], PALE, RANKS[0]]
+    assert colours(boxes(axes)) == [RANKS[0], RANKS[0], PALE, RANKS[0]]
     assert words(axes) == ["2 kB", "2 kB", "= 4 kB", "nothing", "2 kB", "= 2 kB"]
 
 
@@ -113,21 +99,21 @@ def test_batches_are_full_where_they_were_trained():
     records = [{"rank": 0, "number": 2}, {"rank": 0, "number": 1}, {"rank": 1, "number": 1}]
     assert waiting.reached(records) == {0: 2, 1: 1}
     left, right = waiting.picture({1: 1, 0: 3}, {"a": {0: 2, 1: 1}, "b": {0: 3, 1: 1}}).axes
-    full = [to_hex(one.get_facecolor()) for one in rectangles(left)]
+    full = colours(boxes(left))
     assert full == [RANKS[0], RANKS[0], "#ffffff", RANKS[1]]
-    assert "#ffffff" not in [to_hex(one.get_facecolor()) for one in rectangles(right)]
+    assert "#ffffff" not in colours(boxes(right))
 
 
 # -- scaling ------------------------------------------------------------------------------------
 
 
 def speed(world_size: int, per_rank: float, silent: float) -> list[dict]:
-    seats = ["m core 0", "m core 1"]
+    processors = ["m core 0", "m core 1"]
     return [
         {
             "rank": rank,
             "world_size": world_size,
-            "seats": seats,
+            "processors": processors,
             "images_per_second": [per_rank / 2, per_rank],
             "images_per_second_silent": [silent, silent / 3],
         }
@@ -152,11 +138,13 @@ def test_the_best_round_is_one_round_of_all_ranks():
 
 def test_scaling_bars_stack_ranks_beside_ideal_and_limit():
     (axes,) = scaling.picture(speed(1, 200.0, 200.0) + speed(4, 90.0, 120.0)).axes
-    bars = [(one.get_y(), one.get_height(), to_hex(one.get_facecolor())) for one in rectangles(axes)]
+    bars = [(box.get_y(), box.get_height(), to_hex(box.get_facecolor())) for box in boxes(axes)]
     assert bars == [(0, 200, RANKS[0]), *((90 * rank, 90, RANKS[rank]) for rank in range(4))]
     (ideal,) = axes.lines
     assert list(ideal.get_ydata()) == [200, 800]
-    limits = [one.get_segments()[0][0][1] for one in axes.collections if isinstance(one, LineCollection)]
+    limits = [
+        collection.get_segments()[0][0][1] for collection in axes.collections if isinstance(collection, LineCollection)
+    ]
     assert limits == [200, 400]
     assert axes.get_title(loc="left") == "4 ranks on 2 cores: 1.8 times one rank"
 

@@ -135,11 +135,9 @@ def test_ranks_that_wait_for_one_that_does_not_come(tmp_path):
 
 
 def test_without_horovod_one_sentence(monkeypatch):
-    import importlib
-
     from distlab.horovod_wheel import state
 
-    monkeypatch.setattr(importlib.import_module("distlab.launch.run"), "find_spec", lambda name: None)
+    monkeypatch.setattr("distlab.launchers.horovodrun.find_spec", lambda name: None)
     monkeypatch.setattr(state, "installed", lambda: None)
     with pytest.raises(ScriptError, match="horovodrun is part of Horovod, which is not built yet: run make horovod"):
         check("horovod_ddp")

@@ -65,24 +65,20 @@ def test_steps_that_were_left_out_or_done_twice_show():
 
 def test_each_sample_counts_once_although_some_were_seen_twice():
     assert elastic.samples(job()) == dict.fromkeys(range(12), 1)
-    assert elastic.explain(job()) == (
-        "12 samples count once; 4 were seen once more in step 2, whose work was thrown away"
-    )
 
 
 def test_a_sample_that_counts_twice_or_never_is_told():
     padded = [*job(), one_step(0, 6, 19.0, 1, [0])]
     assert elastic.samples(padded)[0] == 2
-    assert "11 samples count once; 1 count more than once, since the sampler repeats" in elastic.explain(padded)
+    assert sum(elastic.samples(padded).values()) == 13
     gone = [one for one in job() if not (one["life"] == 1 and one["step"] == 2)]
     assert elastic.samples(gone) == dict.fromkeys([0, 1, 2, 3, 6, 7, 8, 9, 10, 11], 1)
-    assert "2 were seen only in work that was thrown away" in elastic.explain(gone)
 
 
 def test_without_a_loss_all_counts():
     assert elastic.lost(without_loss()) == [] and elastic.lasting(without_loss()) == [1, 2]
     assert elastic.last_commit(without_loss()) == 1
-    assert elastic.explain(without_loss()) == "8 samples count once"
+    assert elastic.samples(without_loss()) == dict.fromkeys(range(8), 1)
     assert "killed" not in elastic.picture(without_loss()).alt
 
 

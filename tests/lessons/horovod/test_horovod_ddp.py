@@ -19,14 +19,23 @@ def _horovod():
     needs.horovod()
 
 
+@pytest.fixture(scope="module")
+def trained() -> dict:
+    """What was trained already, by what was asked for: several tests compare with the same training."""
+    return {}
+
+
 @pytest.fixture
-def train(warm):
+def train(warm, trained):
     """Trains and gives back the records of rank 0's epochs and the weights that were saved."""
 
     def run(script, *words, launcher="horovodrun", hosts="node1:2,node2:2"):
-        result = warm(SCRIPTS / f"{script}.py", *WORDS, *words, launcher=launcher, hosts=hosts, timeout=START)
-        saved = checkpoint.read(result.last("end")[0]["checkpoint"])
-        return [one for one in result.records("epoch") if one["rank"] == 0], saved, result
+        asked = (script, words, launcher, hosts)
+        if asked not in trained:
+            result = warm(SCRIPTS / f"{script}.py", *WORDS, *words, launcher=launcher, hosts=hosts, timeout=START)
+            saved = checkpoint.read(result.last("end")[0]["checkpoint"])
+            trained[asked] = [epoch for epoch in result.records("epoch") if epoch["rank"] == 0], saved, result
+        return trained[asked]
 
     return run
 

@@ -7,14 +7,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import leftovers
 import needs
 import psutil
 import pytest
-from distlab.hosts import Finding, Host
+from distlab.hosts import Host, HostList
 from distlab.hosts.interface import leading_to
 from distlab.lessons.horovod.experiments import elastic as horovod_elastic
 from distlab.lessons.horovod.pictures import elastic
+from distlab.waiting import wait_until
 from running import Runner
 
 pytestmark = [pytest.mark.timeout(200), pytest.mark.usefixtures("built")]
@@ -41,7 +41,7 @@ def started_for(folder: Path) -> dict[int, str]:
 
 
 def assert_none_left(folder: Path, within: float) -> None:
-    leftovers.seconds_until(lambda: not started_for(folder), within)
+    wait_until(lambda: not started_for(folder), within)
     assert not started_for(folder)
 
 
@@ -157,7 +157,7 @@ def test_a_horovodrun_that_cannot_start_is_told_in_one_sentence(tmp_path, breaks
 
 
 def test_real_hosts_go_by_their_names(monkeypatch):
-    found = Finding([Host("node1", 4, "here", "10.0.0.1"), Host("node2", 2, "ssh", "127.0.0.9")], "a test")
+    found = HostList([Host("node1", 4, "here", "10.0.0.1"), Host("node2", 2, "ssh", "127.0.0.9")], "a test")
     monkeypatch.setattr(horovod_elastic, "find", lambda: found)
     hosts = horovod_elastic.two_hosts()
     assert list(hosts) == ["node1", "node2"]
@@ -207,7 +207,7 @@ def test_killed_the_experiment_takes_all_along_and_no_secret_was_to_be_seen(tmp_
     # Horovod writes a rank's variables into the command that starts it; this is the last rank's.
     last = "HOROVOD_RANK=3"
     try:
-        leftovers.seconds_until(lambda: any(last in words for words in started_for(runs).values()), 60)
+        wait_until(lambda: any(last in words for words in started_for(runs).values()), 60)
         running = started_for(runs)
         assert any(last in words for words in running.values())
         assert not [words for words in running.values() if "secret-7" in words]

@@ -44,7 +44,7 @@ def test_the_deadlock_ends_at_its_deadline_and_its_circle_is_named(warm, order, 
     assert DEADLINE <= stood < DEADLINE + 5
     waiting = deadlock.waits(calls(failure.result))
     assert deadlock.cycle(waiting) == circle
-    assert {(one.rank, one.does) for one in waiting} == {(rank, does) for rank in range(RANKS)}
+    assert {(wait.rank, wait.does) for wait in waiting} == {(rank, does) for rank in range(RANKS)}
     assert f"rank 0 waits in {does} for rank {circle[1]}" in deadlock.explain(waiting)
     assert failure.result.records("got") == []
     assert set(failure.how().values()) <= {"raised", "stopped"}
@@ -55,7 +55,7 @@ def test_the_deadlock_ends_at_its_deadline_and_its_circle_is_named(warm, order, 
 def test_each_cure_brings_every_rank_its_left_neighbour_s_number(warm, order, hosts):
     done = warm(experiment("deadlock"), order=order, hosts=hosts, quiet=True)
     ranks = len(done.ranks)
-    assert [one["value"] for one in done.records("got")] == [10.0 * ((rank - 1) % ranks) for rank in range(ranks)]
+    assert [record["value"] for record in done.records("got")] == [10.0 * ((rank - 1) % ranks) for rank in range(ranks)]
     assert deadlock.waits(calls(done)) == []
 
 
@@ -67,9 +67,9 @@ def test_in_a_world_of_one_there_is_nobody_to_wait_for(warm):
 # -- collectives --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def collected(warm):
-    return warm(experiment("collectives"), bytes=400_000, quiet=True)
+@pytest.fixture(scope="module")
+def collected(warm_module):
+    return warm_module(experiment("collectives"), bytes=400_000, quiet=True)
 
 
 def test_collectives_give_what_one_process_works_out(collected):
@@ -78,12 +78,12 @@ def test_collectives_give_what_one_process_works_out(collected):
     firsts, nothing, empty = [row[0] for row in own], [], [collectives.EMPTY] * RANKS
     expected = {
         "broadcast": ([own[0], empty, empty, empty], [own[0]] * RANKS),
-        "scatter": ([own[0], nothing, nothing, nothing], [[one] for one in own[0]]),
-        "gather": ([[one] for one in firsts], [firsts, nothing, nothing, nothing]),
+        "scatter": ([own[0], nothing, nothing, nothing], [[value] for value in own[0]]),
+        "gather": ([[value] for value in firsts], [firsts, nothing, nothing, nothing]),
         "reduce": (own, [sums, nothing, nothing, nothing]),
-        "all_gather": ([[one] for one in firsts], [firsts] * RANKS),
+        "all_gather": ([[value] for value in firsts], [firsts] * RANKS),
         "all_reduce": (own, [sums] * RANKS),
-        "reduce_scatter": (own, [[one] for one in sums]),
+        "reduce_scatter": (own, [[value] for value in sums]),
         "all_to_all": (own, [list(column) for column in zip(*own, strict=True)]),
     }
     records = collected.records("collective")
@@ -109,8 +109,8 @@ def test_operations_give_what_python_gives(collected):
 
     def product(column):
         value = 1
-        for one in column:
-            value *= one
+        for factor in column:
+            value *= factor
         return value
 
     expected = {
@@ -124,14 +124,14 @@ def test_operations_give_what_python_gives(collected):
         "BXOR": bits(lambda a, b: a ^ b),
     }
     records = collected.records("op")
-    assert all(one["refused"] is None and one["after"] == expected[one["name"]] for one in records)
+    assert all(record["refused"] is None and record["after"] == expected[record["name"]] for record in records)
     assert len(records) == RANKS * len(expected)
     # Else MIN and MAX could not be coloured by the rank that they are of.
     assert all(len(set(column)) == RANKS for column in columns)
 
 
 def collectives_before(result) -> list[list[int]]:
-    return [one["before"] for one in result.records("op") if one["name"] == "SUM"]
+    return [record["before"] for record in result.records("op", name="SUM")]
 
 
 def test_sockets_count_no_less_than_must_travel_and_the_ring_counts_no_more(collected):
@@ -145,8 +145,8 @@ def test_sockets_count_no_less_than_must_travel_and_the_ring_counts_no_more(coll
 
 def test_nobody_leaves_a_barrier_before_the_last_one_came(collected):
     records = collected.records("barrier")
-    last = max(one["late"] for one in records)
-    assert all(one["waited"] > last - one["late"] - 0.05 for one in records)
+    last = max(record["late"] for record in records)
+    assert all(record["waited"] > last - record["late"] - 0.05 for record in records)
 
 
 def test_what_is_sent_over_tcp_is_counted_once():
@@ -178,9 +178,9 @@ def test_a_process_without_connections_is_no_number(monkeypatch):
 def test_gloo_does_all_on_the_cpu_and_all_ranks_say_so(warm):
     done = warm(experiment("backends"), quiet=True)
     for rank in range(RANKS):
-        tried = [one for one in done.records("operation") if one["rank"] == rank and one["device"] == "cpu"]
-        assert len(tried) == 13 and all(one["refused"] is None for one in tried), tried
-    assert {one["backend"] for one in done.records("backend")} == {"gloo", "nccl", "mpi"}
+        tried = done.records("operation", rank=rank, device="cpu")
+        assert len(tried) == 13 and all(record["refused"] is None for record in tried), tried
+    assert {record["backend"] for record in done.records("backend")} == {"gloo", "nccl", "mpi"}
 
 
 # -- overlap ------------------------------------------------------------------------------------
@@ -188,8 +188,8 @@ def test_gloo_does_all_on_the_cpu_and_all_ranks_say_so(warm):
 
 def test_irecv_leaves_the_box_alone_until_wait(warm):
     done = warm(experiment("overlap"), late=0.3, work=0.3, hosts="node1:1,node2:1", quiet=True)
-    boxes = {one["way"]: one for one in done.records("box") if one["rank"] == 1}
-    assert boxes["irecv"]["early"] == 0.0 and [one["late"] for one in boxes.values()] == [1.0, 1.0]
+    boxes = {record["way"]: record for record in done.records("box", rank=1)}
+    assert boxes["irecv"]["early"] == 0.0 and [record["late"] for record in boxes.values()] == [1.0, 1.0]
     assert overlap.done(done.records("span"), "recv", 1) > 550
     assert overlap.done(done.records("span"), "irecv", 1) < 450
 
@@ -201,9 +201,9 @@ def test_sums_along_the_axes_of_a_mesh_hold_their_ranks_digits(warm):
     done = warm(experiment("mesh"), quiet=True)
     records, sums = done.records("mesh"), done.records("sums")
     assert mesh.groups(records, "device") == [[0, 1], [2, 3]] and mesh.groups(records, "host") == [[0, 2], [1, 3]]
-    assert [one["within"] for one in sums] == [11, 11, 1100, 1100]
-    assert [one["across"] for one in sums] == [101, 1010, 101, 1010]
-    assert {one["both"] for one in sums} == {one["everywhere"] for one in sums} == {1111}
+    assert [record["within"] for record in sums] == [11, 11, 1100, 1100]
+    assert [record["across"] for record in sums] == [101, 1010, 101, 1010]
+    assert {record["both"] for record in sums} == {record["everywhere"] for record in sums} == {1111}
 
 
 def test_uneven_hosts_are_no_mesh(warm):
@@ -216,13 +216,16 @@ def test_uneven_hosts_are_no_mesh(warm):
 
 def test_objects_cost_more_drag_along_more_and_run_code(warm):
     done = warm(experiment("objects"), bytes=400_000, repeats=1, quiet=True)
-    assert all(one["same"] for one in done.records("same"))
-    ways = {one["way"]: one for one in done.records("way") if one["rank"] == 0}
+    assert all(record["same"] for record in done.records("same"))
+    ways = {record["way"]: record for record in done.records("way", rank=0)}
     assert ways["all_gather_object"]["sent"] > ways["all_gather"]["sent"] >= 3 * 400_000
     view = done.records("view")[0]
     assert view["pickled"] > view["table"] == 1000 * view["row"]
     assert view["row"] < view["cloned"] < 2 * view["row"]
-    visits = {(one["rank"], one["weights_only"]): (one["ran"], one["refused"]) for one in done.records("visitor")}
+    visits = {
+        (record["rank"], record["weights_only"]): (record["ran"], record["refused"])
+        for record in done.records("visitor")
+    }
     for rank in range(1, RANKS):
         assert visits[rank, False] == ("rank 0", None)
         ran, refused = visits[rank, True]
@@ -232,16 +235,20 @@ def test_objects_cost_more_drag_along_more_and_run_code(warm):
 # -- ring ---------------------------------------------------------------------------------------
 
 
-def test_the_ring_is_seen_message_by_message(warm):
-    done = warm(experiment("ring"), quiet=True)
-    steps, ends = done.records("step"), done.records("end")
+@pytest.fixture(scope="module")
+def rung(warm_module):
+    return warm_module(experiment("ring"), quiet=True)
+
+
+def test_the_ring_is_seen_message_by_message(rung):
+    steps, ends = rung.records("step"), rung.records("end")
     assert len(steps) == RANKS * 2 * (RANKS - 1)
-    assert all(one["to"] == (one["rank"] + 1) % RANKS for one in steps)
+    assert all(record["to"] == (record["rank"] + 1) % RANKS for record in steps)
     # What is sent is the chunk that is marked, as its owner held it then.
-    assert all(one["sent"] == [one["held"][one["chunk"]]] for one in steps)
-    assert all(one["held"] == one["expected"] == [1111.0] * RANKS for one in ends)
-    whole = [one for one in steps if one["number"] >= RANKS - 1]
-    assert all(ring.contributors(one["sent"][0], RANKS) == [0, 1, 2, 3] for one in whole)
+    assert all(record["sent"] == [record["held"][record["chunk"]]] for record in steps)
+    assert all(record["held"] == record["expected"] == [1111.0] * RANKS for record in ends)
+    whole = [record for record in steps if record["number"] >= RANKS - 1]
+    assert all(ring.contributors(record["sent"][0], RANKS) == [0, 1, 2, 3] for record in whole)
 
 
 def test_messages_of_every_kind_are_seen(warm, tmp_path):
@@ -257,13 +264,13 @@ def test_messages_of_every_kind_are_seen(warm, tmp_path):
         "    tensor += box\n"
     )
     done = warm(experiment("ring"), file=str(file), quiet=True)
-    assert [(one["rank"], one["to"], one["chunk"]) for one in done.records("step")] == [
+    assert [(record["rank"], record["to"], record["chunk"]) for record in done.records("step")] == [
         (0, 1, 0),
         (1, 0, 0),
         (2, 3, 0),
         (3, 2, 0),
     ]
-    assert [one["held"] == one["expected"] for one in done.records("end")] == [False] * RANKS
+    assert [record["held"] == record["expected"] for record in done.records("end")] == [False] * RANKS
 
 
 @pytest.mark.parametrize(
@@ -283,13 +290,13 @@ def test_ring_and_all_reduce_agree_and_are_timed_at_each_size(warm):
     sizes = ["1024", "6000", "65536"]
     done = warm(experiment("sizes"), "--sizes", *sizes, "--held-out", "4096", "--budget", "0.02", quiet=True)
     for rank in range(RANKS):
-        records = [one for one in done.records("time") if one["rank"] == rank]
-        assert [(one["size"], one["way"], one["held_out"]) for one in records] == [
+        records = done.records("time", rank=rank)
+        assert [(record["size"], record["way"], record["held_out"]) for record in records] == [
             (size, way, size == 4096) for size in (1024, 6000, 65536, 4096) for way in ("all_reduce", "ring")
         ]
-        assert all(one["difference"] == 0 and one["seconds"] > 0 and one["repeats"] >= 3 for one in records)
+        assert all(record["difference"] == 0 and record["seconds"] > 0 and record["repeats"] >= 3 for record in records)
     # Each time is that of the slowest rank, so all ranks know the same.
-    assert len({tuple(one["seconds"] for one in done.records("time") if one["rank"] == rank) for rank in range(4)}) == 1
+    assert len({tuple(record["seconds"] for record in done.records("time", rank=rank)) for rank in range(4)}) == 1
 
 
 def test_a_ring_that_sums_wrongly_is_seen(warm, tmp_path):
@@ -297,16 +304,15 @@ def test_a_ring_that_sums_wrongly_is_seen(warm, tmp_path):
     file.write_text("def ring_all_reduce(tensor):\n    tensor *= 4\n")
     words = ("--sizes", "1024", "--held-out", "2048", "--budget", "0.01")
     done = warm(experiment("sizes"), *words, file=str(file), quiet=True)
-    assert all(one["difference"] > 0 for one in done.records("time"))
+    assert all(record["difference"] > 0 for record in done.records("time"))
 
 
 # -- MPI ----------------------------------------------------------------------------------------
 
 
-def test_the_ring_under_mpirun_gives_what_gloo_gives(warm):
+def test_the_ring_under_mpirun_gives_what_gloo_gives(warm, rung):
     mpi = warm(experiment("mpi"), hosts="node1:1", quiet=True)
-    gloo = warm(experiment("ring"), quiet=True)
-    assert [one["held"] for one in mpi.records("mpi")] == [one["held"] for one in gloo.records("end")]
+    assert [record["held"] for record in mpi.records("mpi")] == [record["held"] for record in rung.records("end")]
     assert mpi.records("mpirun")[0]["shown"] == "mpirun -n 4 python distlab/scripts/ring_mpi.py"
     assert sorted(mpi.text(0).splitlines()) == [f"rank {rank} has {[1111.0] * 4}" for rank in range(RANKS)]
 

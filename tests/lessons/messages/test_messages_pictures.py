@@ -3,21 +3,9 @@
 import pytest
 from distlab.drawing.colours import PAPER, RANKS
 from distlab.lessons.messages.pictures import backends, collectives, deadlock, mesh, overlap, ring, sizes
+from drawn import boxes, colours, texts, words
 from matplotlib.colors import to_hex
-from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
-
-
-def boxes(axes) -> list[Rectangle]:
-    return [one for one in axes.patches if isinstance(one, Rectangle)]
-
-
-def words(axes) -> list[str]:
-    return [one.get_text() for one in axes.texts if one.get_text()]
-
-
-def colours(axes) -> list[str]:
-    return [to_hex(one.get_facecolor()) for one in boxes(axes)]
-
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 # -- deadlock -----------------------------------------------------------------------------------
 
@@ -37,7 +25,7 @@ def test_calls_that_came_back_are_no_waits():
         call(1, "batch", 2, 0),
     ]
     found = deadlock.waits(records)
-    assert [(one.rank, one.does, one.peer) for one in found] == [(0, "recv", 3), (1, "batch", 2), (1, "batch", 0)]
+    assert [(wait.rank, wait.does, wait.peer) for wait in found] == [(0, "recv", 3), (1, "batch", 2), (1, "batch", 0)]
 
 
 def test_the_same_call_twice_waits_once_when_one_came_back():
@@ -72,11 +60,11 @@ def test_the_sentence_names_every_rank_of_the_circle_and_no_other():
 def test_an_arrow_goes_from_who_waits_to_whom_it_needs():
     picture = deadlock.picture(CIRCLE)
     (axes,) = picture.axes
-    circles = [one for one in axes.patches if isinstance(one, Circle)]
-    assert [to_hex(one.get_facecolor()) for one in circles] == list(RANKS)
-    centres = [tuple(one.get_center()) for one in circles]
-    arrows = [one for one in axes.patches if isinstance(one, FancyArrowPatch)]
-    ends = [tuple(centres.index(tuple(end)) for end in one._posA_posB) for one in arrows]
+    circles = boxes(axes, Circle)
+    assert colours(circles) == list(RANKS)
+    centres = [tuple(circle.get_center()) for circle in circles]
+    arrows = boxes(axes, FancyArrowPatch)
+    ends = [tuple(centres.index(tuple(end)) for end in arrow._posA_posB) for arrow in arrows]
     assert ends == [(0, 3), (1, 0), (2, 1), (3, 2)]
     assert words(axes).count("recv") == 4 and words(axes).count("node2") == 2
     assert axes.get_title(loc="left") == "4 of 4 ranks wait for each other in a circle"
@@ -94,7 +82,7 @@ def held(name: str, before: list[list[float]], after: list[list[float]]) -> list
 def test_a_number_keeps_the_colour_of_the_rank_it_came_from():
     (axes, empty) = collectives.picture(held("all_to_all", [[0, 1], [10, 11]], [[0, 10], [1, 11]]), ["all_to_all"]).axes
     a, b = RANKS[:2]
-    assert colours(axes) == [a, a, a, b, b, b, a, b]
+    assert colours(boxes(axes)) == [a, a, a, b, b, b, a, b]
     assert words(axes) == ["0", "1", "0", "10", "10", "11", "1", "11"]
     assert not empty.axison
 
@@ -103,10 +91,10 @@ def test_a_sum_has_a_stripe_of_every_rank_and_an_empty_place_has_none():
     records = held("all_reduce", [[0, 1], [10, 11]], [[10, 12], [10, 12]])
     (axes, _) = collectives.picture(records, ["all_reduce"]).axes
     # 0 + 10 = 10 is a sum too, though rank 1 had a 10.
-    assert colours(axes) == [RANKS[0]] * 2 + list(RANKS[:2]) * 2 + [RANKS[1]] * 2 + list(RANKS[:2]) * 2
+    assert colours(boxes(axes)) == [RANKS[0]] * 2 + list(RANKS[:2]) * 2 + [RANKS[1]] * 2 + list(RANKS[:2]) * 2
     records = held("broadcast", [[0], [collectives.EMPTY]], [[0], [0]])
     (axes, _) = collectives.picture(records, ["broadcast"]).axes
-    assert colours(axes) == [RANKS[0], RANKS[0], PAPER, RANKS[0]]
+    assert colours(boxes(axes)) == [RANKS[0], RANKS[0], PAPER, RANKS[0]]
     assert words(axes) == ["0", "0", "0"]
 
 
@@ -128,10 +116,10 @@ def test_operations_show_results_and_refusals():
         for rank, before in enumerate([[2], [5]])
     ]
     largest, product, refused, rest = collectives.picture_of_ops(records).axes
-    assert colours(largest) == [RANKS[0], RANKS[1], RANKS[1]]
-    assert colours(product) == [*RANKS[:2], *RANKS[:2]] and words(product) == ["2", "5", "10"]
+    assert colours(boxes(largest)) == [RANKS[0], RANKS[1], RANKS[1]]
+    assert colours(boxes(product)) == [*RANKS[:2], *RANKS[:2]] and words(product) == ["2", "5", "10"]
     assert words(refused) == ["2", "5", "refused here"]
-    assert [tick.get_text() for tick in largest.get_yticklabels()] == ["rank 0", "rank 1", "all get"]
+    assert texts(largest.get_yticklabels()) == ["rank 0", "rank 1", "all get"]
 
 
 def test_traffic_knows_what_must_travel_and_what_was_counted():
@@ -158,18 +146,18 @@ def test_a_frame_goes_round_each_group():
             "rank": rank,
             "host": f"node{1 + rank // 2}",
             "place": [rank // 2, rank % 2],
-            "ranks": {axis: next(one for one in both if rank in one) for axis, both in groups.items()},
+            "ranks": {axis: next(group for group in both if rank in group) for axis, both in groups.items()},
         }
         for rank in (2, 0, 3, 1)
     ]
     assert mesh.groups(records, "host") == groups["host"]
     sums = [{"rank": rank, "within": rank, "across": 10 + rank, "both": 5} for rank in range(4)]
     within, across, both = mesh.picture(records, sums).axes
-    frames = [[one for one in axes.patches if isinstance(one, FancyBboxPatch)] for axes in (within, across, both)]
-    spans = [[(round(one.get_width(), 2), round(one.get_height(), 2)) for one in some] for some in frames]
+    frames = [boxes(axes, FancyBboxPatch) for axes in (within, across, both)]
+    spans = [[(round(frame.get_width(), 2), round(frame.get_height(), 2)) for frame in some] for some in frames]
     assert spans == [[(1.84, 0.8)] * 2, [(0.84, 1.8)] * 2, [(1.84, 1.8)]]
     assert "rank 3\n13" in words(across) and "rank 3\n5" in words(both)
-    assert [tick.get_text() for tick in within.get_yticklabels()] == ["node1", "node2"]
+    assert texts(within.get_yticklabels()) == ["node1", "node2"]
 
 
 # -- ring ---------------------------------------------------------------------------------------
@@ -189,11 +177,10 @@ def test_stripes_say_whose_numbers_are_in_a_chunk():
     first, second, end, rest = picture.axes
     # Two chunks and a frame round the one that travels, for each rank.
     a, b = RANKS[:2]
-    filled = [to_hex(one.get_facecolor()) for one in boxes(first) if one.get_facecolor()[3]]
-    assert filled == [a, a, b, b]
-    framed = [(round(one.get_x()), round(one.get_y() + 0.41)) for one in boxes(second) if not one.get_facecolor()[3]]
+    assert colours(box for box in boxes(first) if box.get_facecolor()[3]) == [a, a, b, b]
+    framed = [(round(box.get_x()), round(box.get_y() + 0.41)) for box in boxes(second) if not box.get_facecolor()[3]]
     assert framed == [(1, 0), (0, 1)]
-    assert [to_hex(one.get_facecolor()) for one in boxes(end)] == [a, b] * 4
+    assert colours(boxes(end)) == [a, b] * 4
     titles = [axes.get_title(loc="left") for axes in (first, second, end)]
     assert titles == ["step 1: add", "step 2: copy", "end"]
     assert words(first) == ["→ 1", "→ 0"] and not rest.axison
@@ -215,7 +202,7 @@ def test_waiting_is_hatched_and_the_end_is_written():
     ]
     assert [overlap.done(records, way, 1) for way in ("recv", "irecv")] == [9.0, 5.0]
     above, below = overlap.picture(records).axes
-    assert [to_hex(one.get_facecolor()[0]) for one in above.collections] == [PAPER, RANKS[1]]
+    assert [to_hex(collection.get_facecolor()[0]) for collection in above.collections] == [PAPER, RANKS[1]]
     assert "".join(words(above)).split() == ["9", "ms"] and "".join(words(below)).split() == ["5", "ms"]
     assert above.get_title(loc="left").startswith("recv") and below.get_title(loc="left").startswith("irecv")
 
@@ -235,7 +222,7 @@ def test_times_by_size_without_the_one_that_is_held_out():
     picture = sizes.picture({way: sizes.times(records, way) for way in ("ring", "all_reduce")}, "title")
     (axes,) = picture.axes
     assert [list(line.get_ydata()) for line in axes.lines] == [[100.0, 200.0], [300.0]]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1 KB", "4 KB"]
+    assert texts(axes.get_xticklabels()) == ["1 KB", "4 KB"]
     assert axes.get_xlabel() == "size of the tensor on each rank" and axes.get_ylabel() == "milliseconds"
 
 

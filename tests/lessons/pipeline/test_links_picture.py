@@ -39,7 +39,7 @@ def test_a_line_for_each_layout_the_lower_one_first():
     assert list(high.get_ydata()) == pytest.approx([200.04, 20.004, 2.0004])
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     assert axes.get_title(loc="left") == "Pipeline between hosts: 98 times fewer bytes on the link"
-    labels = [one.get_text() for one in axes.get_legend().get_texts()]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels == ["pipeline between hosts: 249 KB", "replicas between hosts: 23.8 MB"]
     assert "replicas between hosts, 23.8 MB: 200 ms at 1 Gbit/s, 20 ms at 10 Gbit/s" in figure.alt
 
@@ -47,6 +47,6 @@ def test_a_line_for_each_layout_the_lower_one_first():
 def test_what_cannot_be_drawn_is_said():
     with pytest.raises(ValueError, match="no 'links' records to draw"):
         links.picture([])
-    alone = [one | {"to_other_host": 0} for one in records()]
+    alone = [record | {"to_other_host": 0} for record in records()]
     with pytest.raises(ValueError, match="a layout sends nothing to another host: run on two hosts"):
         links.picture(alone)

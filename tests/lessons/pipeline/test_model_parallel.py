@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from alone import in_folder
 from distlab import checkpoint, data, loop, models, process
 from distlab.scripts import language, model_parallel
 from distlab.stages.devices import OnDevices
@@ -19,7 +20,7 @@ LAYERS, CONTEXT = 5, 8
 
 
 def net(tied=False, seed=0):
-    return models.Language(LAYERS, 16, 2, CONTEXT, tied=tied, seed=seed)
+    return models.LanguageModel(LAYERS, 16, 2, CONTEXT, tied=tied, seed=seed)
 
 
 def over_two(model, splits=1):
@@ -33,7 +34,7 @@ def batch(size):
 
 
 def gradients(model):
-    return {name: one.grad for name, one in model.named_parameters()}
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -48,7 +49,7 @@ def test_outputs_and_gradients_equal_the_model_in_one_place(tied, size, splits):
             cross_entropy(model(x), y).backward()
     torch.testing.assert_close(parts(x), alone(x), rtol=0, atol=1e-12)
     torch.testing.assert_close(gradients(parts), gradients(alone), rtol=0, atol=1e-12)
-    assert min(one.abs().max() for one in gradients(alone).values()) > 1e-6
+    assert min(gradient.abs().max() for gradient in gradients(alone).values()) > 1e-6
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -68,7 +69,12 @@ def test_names_and_order_of_weights_are_those_of_the_whole_model(tied):
 def test_each_stage_has_its_part_and_nothing_of_the_other():
     first, second = over_two(net()).stages
     assert (list(first.blocks), list(second.blocks)) == (["0", "1", "2"], ["3", "4"])
-    assert first.head is None and first.norm is None and second.tokens is None and second.places is None
+    assert (
+        first.head is None
+        and first.norm is None
+        and second.token_embedding is None
+        and second.position_embedding is None
+    )
 
 
 class Noted(OnDevices):
@@ -86,47 +92,47 @@ def test_a_piece_is_handed_to_stage_1_before_the_next_to_stage_0(size, splits, p
     model = Noted(net(), [CPU, CPU], splits)
     model.seen = []
     assert model(batch(size)[0]).shape == (size, 256, CONTEXT)
-    assert [one[:2] for one in model.seen] == [(stage, piece) for piece in pieces for stage in (0, 1)]
+    assert [call[:2] for call in model.seen] == [(stage, piece) for piece in pieces for stage in (0, 1)]
 
 
 def move(module, device):
     """What `Module.to` does, for the fake tensors that it cannot move: all that hold a parameter hold the new one."""
-    for one in module.modules():
-        for name, weight in one._parameters.items():
+    for layer in module.modules():
+        for name, weight in layer._parameters.items():
             if weight is not None:
                 moved = nn.Parameter(weight.detach().to(device))
                 for other in module.whole.modules():
                     for place, found in other._parameters.items():
                         if found is weight:
                             other._parameters[place] = moved
-                assert one._parameters[name] is moved
+                assert layer._parameters[name] is moved
     return module
 
 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("labels_at", [0, 1])
 def test_weights_are_on_two_gpus_and_what_goes_through_follows(tied, labels_at, monkeypatch):
-    monkeypatch.setattr(models.Language, "to", move)
+    monkeypatch.setattr(models.LanguageModel, "to", move)
     gpus = [torch.device("cuda", 0), torch.device("cuda", 1)]
     # Fake tensors have a device and a shape, and refuse to be mixed with those of another device.
     with FakeTensorMode():
         whole = net(tied)
         whole.__dict__["whole"] = whole
-        model = Noted(whole, gpus, splits=2)
+        model = Noted(whole, gpus, microbatches=2)
         model.seen = []
         logits = model(torch.zeros(4, CONTEXT, dtype=torch.int64, device=gpus[labels_at]))
     assert logits.device == gpus[labels_at] and logits.shape == (4, 256, CONTEXT)
-    assert [one[2:] for one in model.seen] == [(gpus[labels_at], gpus[0]), (gpus[0], gpus[1])] * 2
-    firsts = "tokens", "places", "blocks.0", "blocks.1", "blocks.2"
-    on_first = {name for name, one in model.named_parameters() if one.device == gpus[0]}
+    assert [call[2:] for call in model.seen] == [(gpus[labels_at], gpus[0]), (gpus[0], gpus[1])] * 2
+    firsts = "token_embedding", "position_embedding", "blocks.0", "blocks.1", "blocks.2"
+    on_first = {name for name, parameter in model.named_parameters() if parameter.device == gpus[0]}
     names = {name for name, _ in model.named_parameters()}
     assert on_first == {name for name in names if name.startswith(firsts)}
-    assert {one.device for name, one in model.named_parameters() if name not in on_first} == {gpus[1]}
+    assert {parameter.device for name, parameter in model.named_parameters() if name not in on_first} == {gpus[1]}
 
 
 def test_too_few_layers_are_one_sentence():
     with pytest.raises(ValueError, match="1 layers cannot be cut into 2 stages: use --layers 2 or more"):
-        OnDevices(models.Language(1, 16, 2, CONTEXT), [CPU, CPU])
+        OnDevices(models.LanguageModel(1, 16, 2, CONTEXT), [CPU, CPU])
 
 
 def test_training_and_evaluation_modes_reach_the_parts():
@@ -147,13 +153,10 @@ def train(model):
 
 
 @pytest.fixture
-def folder(monkeypatch, tmp_path):
+def folder(tmp_path):
     """Where runs of this process leave their files."""
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-    return tmp_path
+    with in_folder(tmp_path):
+        yield tmp_path
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -162,14 +165,27 @@ def test_fit_trains_the_same_network(tied, splits, folder):
     alone = net(tied).double()
     parts = over_two(alone, splits)
     expected, found = train(alone), train(parts)
-    for one, other in zip(expected, found, strict=True):
+    for want, other in zip(expected, found, strict=True):
         for key in ("loss", "accuracy", "val_loss", "val_accuracy", "val_images", "steps"):
-            assert other[key] == pytest.approx(one[key], abs=1e-9), key
+            assert other[key] == pytest.approx(want[key], abs=1e-9), key
     torch.testing.assert_close(parts.state_dict(), alone.state_dict(), rtol=0, atol=1e-9)
     assert expected[0]["steps"] > 10
 
 
-SMALL = ["--layers", "4", "--width", "16", "--heads", "2", "--context", "16", "--limit", "4000", "--say", "8"]
+SMALL = [
+    "--layers",
+    "4",
+    "--embedding-dim",
+    "16",
+    "--heads",
+    "2",
+    "--context",
+    "16",
+    "--limit",
+    "4000",
+    "--generate",
+    "8",
+]
 
 
 @pytest.mark.parametrize("tied", [[], ["--tied"]])
@@ -183,13 +199,13 @@ def test_a_checkpoint_goes_on_in_both(folder, tied):
     whole = run(language, "whole.pt")
     for first, second in ((language, model_parallel), (model_parallel, language)):
         name = f"{first.__name__}.pt"
-        pieces = {model_parallel: ["--splits", "3"], language: []}
+        pieces = {model_parallel: ["--microbatches", "3"], language: []}
         half = run(first, name, "--max-steps", "4", *pieces[first])
         assert 0 < half["consumed"] < half["samples"]
         both = run(second, name, "--resume", *pieces[second])
         assert both["steps"] == whole["steps"] > 6
         torch.testing.assert_close(both["model"], whole["model"], rtol=0, atol=1e-4)
-        assert not torch.equal(half["model"]["blocks.3.network.2.weight"], whole["model"]["blocks.3.network.2.weight"])
+        assert not torch.equal(half["model"]["blocks.3.mlp.2.weight"], whole["model"]["blocks.3.mlp.2.weight"])
 
 
 def test_it_writes_what_the_model_in_one_place_writes(folder, capsys):
@@ -202,14 +218,14 @@ def test_it_writes_what_the_model_in_one_place_writes(folder, capsys):
 
 def test_no_pieces_are_refused(folder, capsys):
     with pytest.raises(SystemExit):
-        model_parallel.main(["--splits", "0"])
-    assert "argument --splits: '0' is not a whole number of 1 or more" in capsys.readouterr().err
+        model_parallel.main(["--microbatches", "0"])
+    assert "argument --microbatches: '0' is not a whole number of 1 or more" in capsys.readouterr().err
 
 
 def test_the_diff_is_the_lesson():
     before, after = (Path(script.__file__).read_text().splitlines() for script in (language, model_parallel))
     added = [line[2:] for line in difflib.ndiff(before, after) if line.startswith("+ ")]
     code = "\n".join(added)
-    for word in ("OnDevices(model, me.devices(2)[::-1], args.splits)", '"--splits"', "process, stages"):
+    for word in ("OnDevices(model, me.devices(2)[::-1], args.microbatches)", '"--microbatches"', "process, stages"):
         assert word in code
     assert len(added) <= 12 and len(after) <= 42

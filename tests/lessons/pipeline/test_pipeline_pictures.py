@@ -8,17 +8,9 @@ from distlab.lessons.pipeline.pictures import balance, bubbles
 from distlab.lessons.pipeline.pictures import memory as stage_memory
 from distlab.lessons.pipeline.pictures import steps as gantt
 from distlab.lessons.pipeline.schedules import ideal, simulate
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex, to_rgba
+from drawn import boxes, colours, stretches, texts, words
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
-
-
-def words(axes) -> list[str]:
-    return [one.get_text() for one in axes.texts if one.get_text()]
-
-
-def boxes(axes) -> list[Rectangle]:
-    return [one for one in axes.patches if isinstance(one, Rectangle)]
 
 
 def lane(box: Rectangle) -> int:
@@ -31,49 +23,41 @@ def lane(box: Rectangle) -> int:
 def step() -> list[dict]:
     """Two ranks, two microbatches, forward 2 ms and backward 3 ms, as ranks report it."""
     records = simulate("1f1b", 2, 2, forward=2.0, backward=3.0, message=1.0)
-    return [{key: value for key, value in one.items() if key != "unit"} | {"host": "node1"} for one in records]
+    return [{key: value for key, value in record.items() if key != "unit"} | {"host": "node1"} for record in records]
 
 
-def test_a_box_for_each_piece_of_work_when_it_was():
-    (axes,) = gantt.picture(step()).axes
-    drawn = [(lane(one), one.get_x(), one.get_x() + one.get_width()) for one in boxes(axes)]
-    spans = [(one["rank"], span["start"], span["end"]) for one in step() for span in one["spans"]]
-    assert drawn == spans
-    assert words(axes) == [str(span["microbatch"]) for one in step() for span in one["spans"]]
-    assert [one.get_text() for one in axes.get_yticklabels()] == ["rank 0", "rank 1"]
+def test_a_box_for_each_piece_of_work_in_its_rank_s_colour_and_idle_where_no_box_is():
+    figure = gantt.picture(step())
+    (axes,) = figure.axes
+    drawn = [(lane(box), box.get_x(), box.get_x() + box.get_width()) for box in boxes(axes)]
+    spans = [(record["rank"], span) for record in step() for span in record["spans"]]
+    assert drawn == [(rank, span["start"], span["end"]) for rank, span in spans]
+    assert words(axes) == [str(span["microbatch"]) for _, span in spans]
+    for (rank, span), box in zip(spans, boxes(axes), strict=True):
+        # Forward is pale.
+        assert box.get_facecolor() == pytest.approx(to_rgba(RANKS[rank], 0.4 if span["kind"] == "forward" else 1))
+        assert not box.get_hatch()
+    # Each rank's gaps and boxes fill the step of 17 ms and do not cross.
+    for row, gaps in enumerate(stretches(axes)):
+        pieces = [*gaps, *((start, end) for rank, start, end in drawn if rank == row)]
+        assert all(a >= d or c >= b for (a, b), (c, d) in combinations(pieces, 2))
+        assert sum(end - start for start, end in pieces) == pytest.approx(17)
+    assert texts(axes.get_yticklabels()) == ["rank 0", "rank 1"]
     assert axes.get_xlabel() == "milliseconds since the step began"
     assert axes.get_title(loc="left") == "1f1b, 2 microbatches: bubble 41%"
-
-
-def test_forward_is_pale_backward_full_in_the_colour_of_the_rank():
-    (axes,) = gantt.picture(step()).axes
-    kinds = [(one["rank"], span["kind"]) for one in step() for span in one["spans"]]
-    for (rank, kind), box in zip(kinds, boxes(axes), strict=True):
-        assert box.get_facecolor() == pytest.approx(to_rgba(RANKS[rank], 0.4 if kind == "forward" else 1))
-        assert not box.get_hatch()
-
-
-def test_idle_is_where_no_box_is():
-    (axes,) = gantt.picture(step()).axes
-    idle = [one for one in axes.collections if isinstance(one, PolyCollection)]
-    for record, lanes in zip(step(), idle, strict=True):
-        gaps = [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in lanes.get_paths()]
-        busy = [(span["start"], span["end"]) for span in record["spans"]]
-        assert all(a >= d or c >= b for (a, b), (c, d) in combinations(gaps + busy, 2))
-        assert sum(end - start for start, end in gaps + busy) == pytest.approx(17)
 
 
 def test_halves_of_backward_and_stages_of_a_rank_are_told_apart():
     records = simulate("zero-bubble", 2, 4)
     figure = gantt.picture(records)
     (axes,) = figure.axes
-    spans = [(one["rank"], span) for one in records for span in one["spans"]]
+    spans = [(record["rank"], span) for record in records for span in record["spans"]]
     for (rank, span), box in zip(spans, boxes(axes), strict=True):
         assert bool(box.get_hatch()) == (span["kind"] == "backward weights")
         early = span["stage"] == rank
         assert box.get_y() + box.get_height() / 2 == pytest.approx(rank - 0.12 if early else rank + 0.12)
     (legend,) = figure.legends
-    said = [one.get_text() for one in legend.get_texts()]
+    said = texts(legend.get_texts())
     assert said == ["forward", "backward input", "backward weights", "idle"]
     assert "the later one is drawn lower" in legend.get_title().get_text()
 
@@ -93,13 +77,13 @@ def test_numbers_stand_only_where_they_fit():
     (axes,) = gantt.picture(simulate("gpipe", 4, 8)).axes
     assert len(words(axes)) == 4 * 8 * 2
     (crowded,) = gantt.picture(simulate("1f1b", 2, 64)).axes
-    forwards = [one for one in boxes(crowded) if one.get_facecolor()[3] < 1]
+    forwards = [box for box in boxes(crowded) if box.get_facecolor()[3] < 1]
     assert len(forwards) == 128 and len(words(crowded)) < 128
 
 
 def test_devices_are_lanes_too_and_the_text_says_the_bubble():
-    figure = gantt.picture({"naive": [one | {"schedule": "naive"} for one in step()]}, lane="device")
-    assert [one.get_text() for one in figure.axes[0].get_yticklabels()] == ["device 0", "device 1"]
+    figure = gantt.picture({"naive": [record | {"schedule": "naive"} for record in step()]}, lane="device")
+    assert texts(figure.axes[0].get_yticklabels()) == ["device 0", "device 1"]
     assert "a lane for each device" in figure.alt and "naive, 2 microbatches, bubble 41%" in figure.alt
 
 
@@ -161,18 +145,21 @@ HELD = [
 
 def test_activations_are_bars_of_each_rank_in_the_group_of_their_schedule():
     (axes,) = stage_memory.picture(HELD).axes
-    drawn = [
-        (round(one.get_x() + one.get_width() / 2), one.get_height(), to_hex(one.get_facecolor())) for one in boxes(axes)
+    assert [(round(box.get_x() + box.get_width() / 2), box.get_height()) for box in boxes(axes)] == [
+        (0, 2),
+        (0, 1),
+        (1, 9),
+        (1, 8),
     ]
-    assert drawn == [(0, 2, RANKS[0]), (0, 1, RANKS[1]), (1, 9, RANKS[0]), (1, 8, RANKS[1])]
-    assert [one.get_text() for one in axes.get_xticklabels()] == ["1f1b", "gpipe"]
+    assert colours(boxes(axes)) == [*RANKS[:2], *RANKS[:2]]
+    assert texts(axes.get_xticklabels()) == ["1f1b", "gpipe"]
     assert words(axes) == ["2", "1", "9", "8"]
     assert axes.get_title(loc="left") == "Activations that a rank holds at once, 8 microbatches"
 
 
 def test_a_schedule_with_two_numbers_of_microbatches_has_two_groups():
     (axes,) = stage_memory.picture([held("gpipe", 0, 8_000_000), held("gpipe", 0, 4_000_000, microbatches=4)]).axes
-    assert [one.get_text() for one in axes.get_xticklabels()] == ["gpipe\n8 microbatches", "gpipe\n4 microbatches"]
+    assert texts(axes.get_xticklabels()) == ["gpipe\n8 microbatches", "gpipe\n4 microbatches"]
 
 
 def test_the_table_of_memory_has_all_parts_in_megabytes():
@@ -238,9 +225,9 @@ def taken(split: str, stage: int, milliseconds: float) -> dict:
 def test_the_slowest_stage_of_each_split_is_marked():
     records = [taken("4, 4", 1, 8.0), taken("4, 4", 0, 7.0), taken("2, 6", 0, 3.0), taken("2, 6", 1, 12.0)]
     (axes,) = balance.picture(records).axes
-    assert [one.get_text() for one in axes.get_xticklabels()] == ["layers 2, 6", "layers 4, 4"]
-    assert [one.get_height() for one in boxes(axes)] == [3, 12, 7, 8]
-    assert [one for one in words(axes) if "slowest" in one] == ["12.0\nslowest", "8.0\nslowest"]
+    assert texts(axes.get_xticklabels()) == ["layers 2, 6", "layers 4, 4"]
+    assert [box.get_height() for box in boxes(axes)] == [3, 12, 7, 8]
+    assert [text for text in words(axes) if "slowest" in text] == ["12.0\nslowest", "8.0\nslowest"]
 
 
 # -- all -----------------------------------------------------------------------------------------

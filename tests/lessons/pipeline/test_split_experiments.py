@@ -2,9 +2,10 @@
 
 import time
 
+import alone
 import pytest
 import torch
-from distlab import checkpoint, models, report
+from distlab import checkpoint, models
 from distlab.lessons.pipeline.experiments import split_memory, split_times
 from distlab.scripts import compare_weights as split_weights
 from torch.nn.functional import cross_entropy
@@ -13,19 +14,9 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def reported(monkeypatch, tmp_path):
+def reported(tmp_path):
     """The records of an experiment with the options given, run in this process."""
-
-    def run(experiment, *words):
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-        monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-        monkeypatch.setattr("sys.argv", [experiment.__name__, *map(str, words)])
-        experiment.main()
-        return report.read(tmp_path)
-
-    return run
+    return lambda experiment, *words: alone.report_of(experiment, tmp_path, *words)
 
 
 # -- memory --------------------------------------------------------------------------------------
@@ -37,10 +28,10 @@ BLOCK = 4 * WIDTH + 3 * WIDTH**2 + (WIDTH**2 + WIDTH) + (4 * WIDTH**2 + 4 * WIDT
 BEFORE, BEHIND = (256 + CONTEXT) * WIDTH, 2 * WIDTH + 256 * WIDTH
 
 
-@pytest.fixture
-def memory(reported):
-    records = reported(split_memory, *SIZE, "--batch-sizes", 4, 8)
-    return {(one["batch_size"], one["stages"], one["stage"]): one for one in records}
+@pytest.fixture(scope="module")
+def memory(tmp_path_factory):
+    records = alone.report_of(split_memory, tmp_path_factory.mktemp("run"), *SIZE, "--batch-sizes", 4, 8)
+    return {(record["batch_size"], record["stages"], record["stage"]): record for record in records}
 
 
 def test_weights_and_what_goes_with_them_are_counted_where_they_are(memory):
@@ -74,31 +65,34 @@ def test_activations_of_the_first_stage_are_those_of_its_blocks(memory):
 
 
 def test_it_says_which_part_is_where(memory):
-    assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (["tokens", "places", "norm", "head"], [0, 1, 2])
-    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["tokens", "places"], [0, 1])
+    assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (
+        ["token_embedding", "position_embedding", "norm", "head"],
+        [0, 1, 2],
+    )
+    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["token_embedding", "position_embedding"], [0, 1])
     assert (memory[4, 2, 1]["has"], memory[4, 2, 1]["blocks"]) == (["norm", "head"], [2])
-    assert all(one["device"] == "cpu" and one["measured"] is None for one in memory.values())
+    assert all(record["device"] == "cpu" and record["measured"] is None for record in memory.values())
 
 
 # -- times ---------------------------------------------------------------------------------------
 
 
 def timed():
-    model = split_times.Timed(models.Language(4, 16, 2, 8), [CPU, CPU])
+    model = split_times.Timed(models.LanguageModel(4, 16, 2, 8), [CPU, CPU])
     text = torch.randint(256, (6, 9), generator=torch.Generator().manual_seed(0))
     return model, text[:, :-1], text[:, 1:]
 
 
 def test_one_device_works_at_a_time():
     spans = split_times.plain_step(*timed())
-    assert [(one["kind"], one["stage"]) for one in spans] == [
+    assert [(record["kind"], record["stage"]) for record in spans] == [
         ("forward", 0),
         ("forward", 1),
         ("backward", 1),
         ("backward", 0),
     ]
-    assert [one["start"] for one in spans] == [0, *(one["end"] for one in spans[:-1])]
-    assert all(one["end"] > one["start"] and one["microbatch"] == 0 for one in spans)
+    assert [record["start"] for record in spans] == [0, *(record["end"] for record in spans[:-1])]
+    assert all(record["end"] > record["start"] and record["microbatch"] == 0 for record in spans)
 
 
 def test_when_stage_1_is_done_its_gradients_are_there_and_those_of_stage_0_are_not():
@@ -106,7 +100,7 @@ def test_when_stage_1_is_done_its_gradients_are_there_and_those_of_stage_0_are_n
     seen = {}
 
     def have(stage):
-        return [one.grad is not None for one in model.stages[stage].parameters()]
+        return [parameter.grad is not None for parameter in model.stages[stage].parameters()]
 
     noted = model.until_now
 
@@ -126,7 +120,7 @@ def test_a_slow_backward_has_a_long_span():
     done = []
 
     def wait(gradient):
-        done.extend((one["kind"], one["stage"]) for one in model.spans)
+        done.extend((record["kind"], record["stage"]) for record in model.spans)
         time.sleep(0.05)
 
     model.stages[0].blocks["0"].register_forward_hook(lambda *seen: seen[-1].register_hook(wait) and None)
@@ -138,23 +132,23 @@ def test_a_slow_backward_has_a_long_span():
 def test_a_timed_step_computes_what_an_untimed_one_does():
     model, batch, labels = timed()
     split_times.plain_step(model, batch, labels)
-    alone = models.Language(4, 16, 2, 8)
+    alone = models.LanguageModel(4, 16, 2, 8)
     cross_entropy(alone(batch), labels).backward()
-    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad)
+    for mine, other in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad)
 
 
 def test_a_sweep_takes_the_same_step_in_pieces(reported):
     small = ("--layers", 2, "--width", 16, "--context", 8, "--heads", 2, "--batch-size", 6, "--rounds", 2)
     records = reported(split_times, *small, "--splits", 1, 3, 8)
-    (work,) = [one for one in records if one["event"] == "work"]
+    (work,) = [record for record in records if record["event"] == "work"]
     assert (work["schedule"], work["ranks"], work["stages"], work["microbatches"]) == ("naive", 2, 2, 1)
     assert len(work["spans"]) == 4 and work["devices"] == ["cpu", "cpu"]
-    sweep = [one for one in records if one["event"] == "sweep"]
-    assert [one["splits"] for one in sweep] == [1, 3, 8]
-    for one in sweep:
-        assert one["milliseconds"] > 0 and one["overlaps"] is False
-        assert one["output_difference"] < 1e-5 and one["gradient_difference"] < 1e-5
+    sweep = [record for record in records if record["event"] == "sweep"]
+    assert [record["splits"] for record in sweep] == [1, 3, 8]
+    for record in sweep:
+        assert record["milliseconds"] > 0 and record["overlaps"] is False
+        assert record["output_difference"] < 1e-5 and record["gradient_difference"] < 1e-5
     assert sweep[0]["gradient_difference"] == 0 < sweep[1]["gradient_difference"]
 
 
@@ -162,19 +156,21 @@ def test_a_sweep_takes_the_same_step_in_pieces(reported):
 
 
 def saved(path, **weights):
-    torch.save({"format": checkpoint.FORMAT, "model": {name: torch.tensor(one) for name, one in weights.items()}}, path)
+    torch.save(
+        {"format": checkpoint.FORMAT, "model": {name: torch.tensor(values) for name, values in weights.items()}}, path
+    )
     return path
 
 
 def test_the_largest_difference_of_any_weight_is_reported(reported, tmp_path):
-    one = saved(tmp_path / "one.pt", a=[1.0, -4.0], b=[[2.0]])
-    (same,) = reported(split_weights, one, one)
+    first = saved(tmp_path / "first.pt", a=[1.0, -4.0], b=[[2.0]])
+    (same,) = reported(split_weights, first, first)
     assert (same["apart"], same["largest"]) == (0.0, 4.0)
     other = saved(tmp_path / "other.pt", a=[1.5, -4.0], b=[[1.0]])
-    assert reported(split_weights, one, other)[-1]["apart"] == 1.0
+    assert reported(split_weights, first, other)[-1]["apart"] == 1.0
 
 
 def test_weights_of_another_model_are_refused(reported, tmp_path):
-    one, other = saved(tmp_path / "one.pt", a=[1.0]), saved(tmp_path / "other.pt", b=[1.0])
+    first, other = saved(tmp_path / "first.pt", a=[1.0]), saved(tmp_path / "other.pt", b=[1.0])
     with pytest.raises(checkpoint.CheckpointError, match="lacks 'a'"):
-        reported(split_weights, one, other)
+        reported(split_weights, first, other)

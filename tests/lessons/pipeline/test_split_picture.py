@@ -2,6 +2,7 @@
 
 import pytest
 from distlab.lessons.pipeline.pictures import split_times as split_sweep
+from drawn import texts
 
 
 def sweep(overlaps, **times):
@@ -12,7 +13,7 @@ def sweep(overlaps, **times):
 
 def said(figure):
     (axes,) = figure.axes
-    return axes.get_title(loc="left"), [one.get_text() for one in axes.texts]
+    return axes.get_title(loc="left"), texts(axes.texts)
 
 
 def test_a_line_over_pieces_and_one_for_the_whole_batch():
@@ -21,7 +22,7 @@ def test_a_line_over_pieces_and_one_for_the_whole_batch():
     whole, line = axes.lines
     assert (list(line.get_xdata()), list(line.get_ydata())) == ([1, 2, 4], [40, 30, 26])
     assert set(whole.get_ydata()) == {40}
-    assert axes.get_xscale() == "log" and [one.get_text() for one in axes.get_xticklabels()] == ["1", "2", "4"]
+    assert axes.get_xscale() == "log" and texts(axes.get_xticklabels()) == ["1", "2", "4"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("pieces of a batch", "milliseconds per step")
     assert axes.get_ylim()[0] == 0
     assert "1: 40.0, 2: 30.0, 4: 26.0" in figure.alt

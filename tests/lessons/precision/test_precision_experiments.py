@@ -2,9 +2,10 @@
 
 import argparse
 
+import alone
 import pytest
 import torch
-from distlab import process, report
+from distlab import process
 from distlab.lessons.precision.experiments import casts as amp_casts
 from distlab.lessons.precision.experiments import clip as amp_clip
 from distlab.lessons.precision.experiments import formats as amp_formats
@@ -42,8 +43,8 @@ def test_the_limits_are_those_of_numbers_that_exist(dtype):
     known = amp_formats.limits(dtype)
     smallest, half = torch.tensor([known["smallest"], known["smallest"] / 2]).to(dtype).float().tolist()
     assert (smallest, half) == (known["smallest"], 0.0)
-    one, step, less = torch.tensor([1.0, 1 + known["step"], 1 + known["step"] / 2]).to(dtype).float().tolist()
-    assert (one, step, less) == (1.0, 1 + known["step"], 1.0)
+    base, step, less = torch.tensor([1.0, 1 + known["step"], 1 + known["step"] / 2]).to(dtype).float().tolist()
+    assert (base, step, less) == (1.0, 1 + known["step"], 1.0)
 
 
 # -- casts ---------------------------------------------------------------------------------------
@@ -70,7 +71,10 @@ def test_gradients_are_scaled_back_and_those_of_outputs_are_of_every_layer():
     images, labels = torch.randn(4, 1, 3, 4), torch.tensor([0, 1, 2, 0])
     once = amp_underflow.gradients(net, images, labels, None, 1.0)
     scaled = amp_underflow.gradients(net, images, labels, None, 1024.0)
-    assert {kind: one.numel() for kind, one in once.items()} == {"outputs": 4 * (5 + 3), "weights": 12 * 5 + 5 + 15 + 3}
+    assert {kind: tensor.numel() for kind, tensor in once.items()} == {
+        "outputs": 4 * (5 + 3),
+        "weights": 12 * 5 + 5 + 15 + 3,
+    }
     for kind in once:
         torch.testing.assert_close(scaled[kind], once[kind])
     # By hand: softmax minus one at the label, divided by the batch.
@@ -96,7 +100,7 @@ def test_the_gradient_is_a_copy():
 def test_layouts_have_names():
     batch = torch.randn(2, 3, 4, 5)
     turned = batch.contiguous(memory_format=torch.channels_last)
-    assert [amp_layout.layout(one) for one in (batch, turned, turned[:, :2], batch[:, :1].clone())] == [
+    assert [amp_layout.layout(images) for images in (batch, turned, turned[:, :2], batch[:, :1].clone())] == [
         "NCHW",
         "NHWC",
         "neither",
@@ -115,10 +119,10 @@ def test_hooks_see_each_layer_that_gives_images_once_and_are_gone_afterwards():
     net = amp_layout.net().to(memory_format=torch.channels_last)
     batch = torch.randn(2, 3, 16, 16).contiguous(memory_format=torch.channels_last)
     seen = amp_layout.layouts(net, batch)
-    assert [one["layer"].split()[1] for one in seen] == [
+    assert [record["layer"].split()[1] for record in seen] == [
         *("Conv2d", "BatchNorm2d", "ReLU", "Shuffle", "ReLU", "MaxPool2d", "Conv2d", "ReLU", "AdaptiveAvgPool2d"),
     ]
-    assert [one["gives"] for one in seen[2:4]] == ["NHWC", "NCHW"]
+    assert [record["gives"] for record in seen[2:4]] == ["NHWC", "NCHW"]
     assert not any(layer._forward_hooks for layer in net.modules())
 
 
@@ -155,18 +159,13 @@ def test_compiling_needs_a_compiler(monkeypatch):
 
 
 @pytest.fixture
-def reported(monkeypatch, tmp_path, capsys):
-    """What amp_speed reports with the options given, in this process."""
+def reported(tmp_path):
+    """The rows that the experiment reports with the options given, in this process."""
+    small = ("--rounds", 1, "--width", 8, "--pixels", 8, "--batch-size", 2)
 
     def run(*words):
-        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("DISTLAB_RUN_DIR", str(tmp_path))
-        monkeypatch.setenv("DISTLAB_DEVICE", "cpu")
-        small = ["--rounds", "1", "--width", "8", "--pixels", "8", "--batch-size", "2"]
-        monkeypatch.setattr("sys.argv", ["amp_speed.py", *small, *words])
-        amp_speed.main()
-        return {one["name"]: one for one in report.read(tmp_path) if one["event"] == "row"}
+        records = alone.report_of(amp_speed, tmp_path, *small, *words)
+        return {record["name"]: record for record in records if record["event"] == "row"}
 
     return run
 
@@ -176,7 +175,7 @@ def test_a_row_that_cannot_be_compiled_says_why(reported, monkeypatch):
     rows = reported("--compile")
     assert list(rows) == list(amp_speed.ROWS)
     assert rows["both, compiled"]["why_not"] == "no C++ compiler here"
-    assert all(one["milliseconds"] > 0 and one["kept_bytes"] > 0 for one in list(rows.values())[:4])
+    assert all(record["milliseconds"] > 0 and record["kept_bytes"] > 0 for record in list(rows.values())[:4])
 
 
 def test_a_row_whose_compilation_fails_says_so_and_the_others_are_measured(reported, monkeypatch):

@@ -7,17 +7,8 @@ from distlab.lessons.precision.pictures import curves, formats, underflow
 from distlab.lessons.precision.pictures import layout as memory_format
 from distlab.lessons.precision.pictures import scale as loss_scale
 from distlab.lessons.precision.pictures import speed as step_cost
+from drawn import boxes, colours, texts, words
 from matplotlib.colors import to_hex
-from matplotlib.patches import Rectangle
-
-
-def words(axes) -> list[str]:
-    return [one.get_text() for one in axes.texts if one.get_text()]
-
-
-def bars(axes) -> list[Rectangle]:
-    return [one for one in axes.patches if isinstance(one, Rectangle)]
-
 
 # -- formats -------------------------------------------------------------------------------------
 
@@ -57,9 +48,9 @@ def test_formats_are_counted_and_sorted_from_wide_to_narrow():
 
 def test_a_bar_ends_where_a_format_ends():
     (axes,) = formats.picture([FP16, FP32]).axes
-    ends = [(round(one.get_x()), round(one.get_x() + one.get_width())) for one in bars(axes)]
+    ends = [(round(bar.get_x()), round(bar.get_x() + bar.get_width())) for bar in boxes(axes)]
     assert ends == [(-149, -126), (-126, 128), (-24, -14), (-14, 16)]
-    assert [one.get_text() for one in axes.get_yticklabels()] == ["fp32", "fp16"]
+    assert texts(axes.get_yticklabels()) == ["fp32", "fp16"]
     assert "8,388,608" in words(axes) and "1,024" in words(axes)
 
 
@@ -86,10 +77,10 @@ def test_gradients_of_all_ranks_are_counted_together():
 def test_the_histogram_moves_with_the_scale_and_shows_what_lies_outside():
     plain, scaled = underflow.picture(SIZES, LOST).axes
     for axes, shift, outside in ((plain, 0, 1), (scaled, 16, 0)):
-        columns = [one for one in bars(axes) if one.get_width() == pytest.approx(0.9)]
-        assert [round(one.get_x() + 0.45 - 0.5) - shift for one in columns] == [-30, -12, -10]
-        assert [one.get_height() for one in columns] == [20, 50, 30]
-        assert sum(to_hex(one.get_facecolor()) == RANKS[1] for one in columns) == outside
+        columns = [bar for bar in boxes(axes) if bar.get_width() == pytest.approx(0.9)]
+        assert [round(bar.get_x() + 0.45 - 0.5) - shift for bar in columns] == [-30, -12, -10]
+        assert [bar.get_height() for bar in columns] == [20, 50, 30]
+        assert sum(to_hex(bar.get_facecolor()) == RANKS[1] for bar in columns) == outside
     assert "20.00 % become zero" in words(plain) and "0.00 % become zero" in words(scaled)
     assert "16 powers of two" in scaled.get_title(loc="left")
 
@@ -115,18 +106,20 @@ def test_skipped_updates_and_who_caused_them():
 
 
 def test_the_scale_is_a_line_and_skips_are_crosses_with_the_rank_above():
-    (axes,) = loss_scale.picture(RISING).axes
+    figure = loss_scale.picture(RISING)
+    (axes,) = figure.axes
     line, crosses, rank_1 = axes.lines[:3]
     assert list(line.get_ydata()) == [3, 4, 3]
     assert (list(crosses.get_xdata()), list(crosses.get_ydata())) == ([2], [4])
     assert to_hex(rank_1.get_color()) == RANKS[1] and rank_1.get_ydata()[0] > 4
-    assert "update 2 because of rank 1" in loss_scale.picture(RISING).alt
+    assert "update 2 because of rank 1" in figure.alt
 
 
 def test_a_run_without_skips_is_drawn_too():
-    calm = [one | {"moved": True, "own_finite": True} for one in RISING]
-    (axes,) = loss_scale.picture(calm).axes
-    assert "none" in loss_scale.picture(calm).alt
+    calm = [record | {"moved": True, "own_finite": True} for record in RISING]
+    figure = loss_scale.picture(calm)
+    assert "none" in figure.alt
+    (axes,) = figure.axes
     assert not any(line.get_marker() == "X" for line in axes.lines)
 
 
@@ -139,8 +132,8 @@ def test_a_wrongly_clipped_gradient_has_its_own_colour():
         {"way": "clip, then unscale", "limit": 0.5, "seen": 6503.0, "left": 6e-5},
     ]
     (axes,) = clipping.picture(records).axes
-    assert [to_hex(one.get_facecolor()) for one in bars(axes)] == list(RANKS[:2])
-    assert [one.get_x() + one.get_width() for one in bars(axes)] == pytest.approx([0.5, 6e-5])
+    assert colours(boxes(axes)) == list(RANKS[:2])
+    assert [bar.get_x() + bar.get_width() for bar in boxes(axes)] == pytest.approx([0.5, 6e-5])
     assert axes.get_xscale() == "log"
     assert "6,503" in words(axes)[1]
 
@@ -177,10 +170,10 @@ def test_the_addresses_of_one_pixel():
 
 def test_the_strip_is_coloured_by_channel_and_frames_the_pixel():
     (axes,) = memory_format.picture(PLACES).axes
-    cells = [one for one in bars(axes) if one.get_fill()]
-    assert [to_hex(one.get_facecolor()) for one in cells[:6]] == [RANKS[c] for c in (0, 0, 1, 1, 2, 2)]
-    assert [to_hex(one.get_facecolor()) for one in cells[6:]] == [RANKS[c] for c in (0, 1, 2) * 2]
-    frames = [one.get_x() for one in bars(axes) if not one.get_fill()]
+    cells = [bar for bar in boxes(axes) if bar.get_fill()]
+    assert colours(cells[:6]) == [RANKS[c] for c in (0, 0, 1, 1, 2, 2)]
+    assert colours(cells[6:]) == [RANKS[c] for c in (0, 1, 2) * 2]
+    frames = [bar.get_x() for bar in boxes(axes) if not bar.get_fill()]
     assert frames == [1, 3, 5, 3, 4, 5]
     assert "strides (6, 1, 6, 3)" in words(axes)
 
@@ -191,8 +184,7 @@ def test_a_layer_that_changes_the_order_is_named():
         {"layer": "1 Shuffle", "given": "NHWC", "gives": "NCHW"},
     ]
     (axes,) = memory_format.layers(rows).axes
-    colours = [to_hex(one.get_facecolor()) for one in bars(axes)]
-    assert colours == [RANKS[0]] * 3 + [RANKS[1]]
+    assert colours(boxes(axes)) == [RANKS[0]] * 3 + [RANKS[1]]
     assert words(axes).count("changes it") == 1
 
 
@@ -210,18 +202,22 @@ def test_cost_is_counted_from_float32_and_no_gain_has_its_own_colour():
     assert step_cost.times_faster(ROWS, "both") == pytest.approx(0.8)
     picture = step_cost.picture(ROWS, MACHINE)
     left, right = picture.axes
-    assert [one.get_width() for one in bars(left)] == [80, 100]
-    assert [one.get_width() for one in bars(right)] == [8, 4]
-    assert [to_hex(one.get_facecolor()) for one in bars(left)] == list(RANKS[:2])
-    assert [to_hex(one.get_facecolor()) for one in bars(right)] == [RANKS[0]] * 2
-    assert any("no C++ compiler here" in one for one in words(left))
+    assert [bar.get_width() for bar in boxes(left)] == [80, 100]
+    assert [bar.get_width() for bar in boxes(right)] == [8, 4]
+    assert colours(boxes(left)) == list(RANKS[:2])
+    assert colours(boxes(right)) == [RANKS[0]] * 2
+    assert any("no C++ compiler here" in text for text in words(left))
     assert "1.25 x" in " ".join(words(left)) and "0.50 x" in " ".join(words(right))
 
 
 def test_a_compiled_row_says_how_long_compiling_took():
     done = {"name": "both, compiled", "milliseconds": 50.0, "kept_bytes": 3_000_000, "first_seconds": 11.4}
     left, _ = step_cost.picture([*ROWS[:2], done], MACHINE).axes
-    assert [one.get_text() for one in left.get_yticklabels()] == ["float32", "both", "both, compiled\n(it took 11 s)"]
+    assert texts(left.get_yticklabels()) == [
+        "float32",
+        "both",
+        "both, compiled\n(it took 11 s)",
+    ]
 
 
 def test_the_machine_is_named_with_what_it_lacks():

@@ -1,43 +1,44 @@
 """Two real ranks on two named hosts: one set for all, or one sentence for all."""
 
-import json
-import socket
+import os
+from pathlib import Path
 
 import pytest
+import start_ranks
 from data_helpers import picture, truncate
-from distlab import data
-from distlab.data import fashion
-
-CODE = """
-import json, os, sys
-from pathlib import Path
 from distlab import data
 from distlab.data import fashion
 from distlab.process import group
 
-setting = json.loads(sys.argv[1])
-fashion.SHA256 = setting["sums"]
-answers = {}
-with group() as me:
-    mine = setting["hosts"][me.rank]
-    def attempt(case, name, **how):
-        try:
-            images = data.load(name, me=me, **how)
-            answers[case] = [images.name, len(images.train), len(images.val), images.note]
-        except Exception as error:
-            answers[case] = [type(error).__name__, str(error)]
-    attempt("skip", mine["damaged"], on_damaged="skip", size=8)
-    attempt("stop", mine["damaged"], size=8)
-    attempt("missing", mine["missing"], size=8)
-    attempt("differ", mine["differ"], size=8)
-    fashion.INSTALLED = Path(mine["installed"])
-    attempt("lacking", "fashion-mnist", root=mine["root"])
-print(json.dumps(answers))
-"""
+
+def load_each(hosts: list[dict[str, str]], sums: dict[str, str]) -> dict[str, list]:
+    """What a rank, alone on its host, got in each case: name, sizes and note, or type and text of an error."""
+    rank = os.environ["RANK"]
+    alone = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": rank, "DISTLAB_HOST": f"node{int(rank) + 1}"}
+    os.environ.update(alone)
+    fashion.SHA256 = sums
+    answers = {}
+    with group() as me:
+        mine = hosts[me.rank]
+
+        def attempt(case: str, name: str, **how: object) -> None:
+            try:
+                images = data.load(name, me=me, **how)
+                answers[case] = [images.name, len(images.train), len(images.val), images.note]
+            except Exception as error:
+                answers[case] = [type(error).__name__, str(error)]
+
+        attempt("skip", mine["damaged"], on_damaged="skip", size=8)
+        attempt("stop", mine["damaged"], size=8)
+        attempt("missing", mine["missing"], size=8)
+        attempt("differ", mine["differ"], size=8)
+        fashion.INSTALLED = Path(mine["installed"])
+        attempt("lacking", "fashion-mnist", root=mine["root"])
+    return answers
 
 
 @pytest.fixture
-def answers(tmp_path, little, python):
+def answers(tmp_path, little, root):
     """What each of two ranks got in each case."""
     folders = {name: tmp_path / name for name in ("damaged", "whole", "larger")}
     for name, top in folders.items():
@@ -62,31 +63,8 @@ def answers(tmp_path, little, python):
             "root": str(tmp_path / "root2"),
         },
     ]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    setting = json.dumps({"hosts": hosts, "sums": fashion.SHA256})
-    ranks = [
-        python(
-            CODE,
-            setting,
-            RANK=str(rank),
-            WORLD_SIZE="2",
-            LOCAL_RANK="0",
-            LOCAL_WORLD_SIZE="1",
-            GROUP_RANK=str(rank),
-            DISTLAB_HOST=f"node{rank + 1}",
-            DISTLAB_DEVICE="cpu",
-            DISTLAB_RUNS=str(tmp_path / "runs"),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-            OMP_NUM_THREADS="1",
-        )
-        for rank in range(2)
-    ]
-    ends = [rank.communicate(timeout=60) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], ends
-    return [json.loads(out.splitlines()[-1]) for out, _ in ends]
+    own = {"DISTLAB_DATA": str(root), "DISTLAB_OFFLINE": "1"}
+    return start_ranks.run(2, load_each, hosts, fashion.SHA256, folder=tmp_path / "run", **own)
 
 
 def test_two_ranks_agree(answers, tmp_path):
@@ -95,10 +73,10 @@ def test_two_ranks_agree(answers, tmp_path):
     # The damaged image is left out on both, or stops both with the same sentence.
     assert first["skip"] == second["skip"] == ["damaged", 9, 4, f"skipped 1 damaged image: {victim}"]
     assert first["stop"] == second["stop"]
-    assert first["stop"][0] == "ValueError" and str(victim) in first["stop"][1]
+    assert first["stop"][0] == "DataError" and str(victim) in first["stop"][1]
     # One rank's failure is everybody's, named by rank and host.
-    assert second["missing"][0] == "ValueError" and second["missing"][1].startswith("no data set '")
-    assert first["missing"] == ["RuntimeError", f"rank 1 on node2: {second['missing'][1]}"]
+    assert second["missing"][0] == "DataError" and second["missing"][1].startswith("no data set '")
+    assert first["missing"] == ["HostDataError", f"rank 1 on node2: {second['missing'][1]}"]
     # Hosts with different files do not train together.
     assert first["differ"] == second["differ"]
     assert first["differ"][1].startswith(

@@ -188,7 +188,7 @@ def test_a_follower_takes_over_when_no_leader_comes(root, monkeypatch):
 
 
 def test_a_waiting_process_says_so_once_and_gives_up_at_the_deadline(root, monkeypatch):
-    monkeypatch.setattr(store, "VOICE_SECONDS", 0.2)
+    monkeypatch.setattr(store, "SECONDS_BEFORE_NOTICE", 0.2)
     monkeypatch.setenv("DISTLAB_PREPARE_TIMEOUT", "0.6")
     root.mkdir()
     said = []

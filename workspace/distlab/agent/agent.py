@@ -1,8 +1,7 @@
-"""A host's agent: starts ranks when told, and ends with all of them when nobody tells it more.
+"""A host's agent: starts ranks when told, and ends with all of them when its connection closes.
 
-It stays up for the life of the notebook, so that ranks start warm. It runs the same on this
-machine, over a pipe, and on another, over ssh. Its life hangs on one thing: the connection it
-reads from. When that closes, for whatever reason, everything it started is gone.
+It stays up for the life of the notebook, so that ranks start warm. On this machine it is told over a
+pipe, on another over ssh. When that closes, for whatever reason, it kills everything it started.
 """
 
 import json
@@ -20,34 +19,24 @@ from pathlib import Path
 
 import psutil
 
-from distlab.agent import commands, seat, seats, torchrun
+from distlab import ports
+from distlab.agent import commands, launched, placeholder, torchrun
 from distlab.agent.job import Job
+from distlab.agent.launched import LauncherLost, Placeholders
 from distlab.agent.pulse import Pulse
-from distlab.agent.seats import LauncherLost, Seats
 from distlab.agent.tail import Tail
-from distlab.agent.torchrun import TorchrunError
+from distlab.agent.torchrun import LauncherError
 from distlab.agent.wire import receive, send
-from distlab.hosts.interface import launcher_variables, leading_to, socket_variables
-from distlab.parent import end_with_parent
+from distlab.hosts.interface import leading_to, socket_variables
+from distlab.launchers import LAUNCHERS
+from distlab.parent import adopt_orphans
+from distlab.waiting import wait_until
 
 STOP_SECONDS = 2.0
 STACK_SECONDS = 1.0
 SWEEP_SECONDS = 1.0
-PR_SET_CHILD_SUBREAPER = 36
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-
-
-def _adopt_orphans() -> None:
-    # When torchrun is killed its ranks would become init's children, out of our sight.
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _launcher_ends_with_us() -> None:
-    # SIGTERM, not SIGKILL: it then stops its ranks, which live in sessions of their own or on other hosts.
-    end_with_parent(signal.SIGTERM)
 
 
 def _start_nothing_more(*_: object) -> int:
@@ -63,25 +52,25 @@ class Agent:
         os.dup2(2, 1)
         self._tasks: queue.Queue[dict] = queue.Queue()
         self._folder = Path(tempfile.mkdtemp(prefix="distlab-"))
-        # multiprocessing keeps sockets in a folder of its own, and this agent ends too abruptly
-        # for it to clean up.
+        # multiprocessing makes a folder for its sockets, and this agent ends too abruptly for it to be removed there.
         tempfile.tempdir = str(self._folder)
         self._stores: dict[str, object] = {}
         self._job: Job | None = None
         self._pulse: Pulse | None = None
-        self._seats: Seats | None = None
+        self._placeholders: Placeholders | None = None
         self._stopped: set[str] = set()
         self._stacks: dict[int, str] = {}
         self._own: set[int] = set()
-        # Reentrant, since a signal may come while its thread is at it.
+        # Reentrant, since a signal's handler runs in the thread that may hold it already.
         self._dying = threading.RLock()
-        _adopt_orphans()
+        # When torchrun is killed, its ranks must stay where we see them.
+        adopt_orphans()
         self._mind_signals()
 
     def _mind_signals(self) -> None:
-        # Elastic handles them in its own way while ranks run, and never puts these back.
-        for one in SIGNALS:
-            signal.signal(one, lambda *_: self._die())
+        # torchrun's elastic agent sets handlers of its own while ranks run, and does not restore ours.
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: self._die())
 
     def serve(self) -> None:
         """Work until the connection closes."""
@@ -107,14 +96,14 @@ class Agent:
                 else:
                     self._tasks.put(message)
         finally:
-            # Also when a message cannot be read or answered: deaf, an agent must not live on.
+            # Also after an error here: an agent that no longer reads messages could never be stopped.
             self._die()
 
     def _say(self, **message: object) -> None:
         try:
             send(self._out, **message)
         except OSError:
-            # Nobody hears it, so nobody needs this agent.
+            # The connection is closed, so nobody needs this agent.
             self._die()
 
     def _die(self) -> None:
@@ -123,29 +112,34 @@ class Agent:
             try:
                 # In the other thread multiprocessing would start its helpers again as they are killed.
                 multiprocessing.util.spawnv_passfds = _start_nothing_more
-                seat.close_doors(str(self._folder))
+                placeholder.close_doors(str(self._folder))
                 self._sweep(keep=set())
                 shutil.rmtree(self._folder, ignore_errors=True)
             finally:
                 os._exit(0)
 
     def _kill(self, keep: set[int]) -> list[psutil.Process]:
-        # Ranks that came over ssh are nobody's children here.
-        everyone = [*psutil.Process().children(recursive=True), *(self._seats.processes() if self._seats else [])]
-        strangers = [one for one in everyone if one.pid not in keep]
+        """Kill all descendants but `keep`: those that there were."""
+        # Placeholders that another host's launcher started over ssh are no descendants of this agent.
+        started_elsewhere = self._placeholders.processes() if self._placeholders else []
+        everyone = [*psutil.Process().children(recursive=True), *started_elsewhere]
+        strangers = [process for process in everyone if process.pid not in keep]
         for process in strangers:
             with suppress(psutil.Error):
                 process.kill()
         return strangers
 
     def _sweep(self, keep: set[int]) -> None:
-        """Kill all descendants but `keep`, again while orphans turn up, and bury them."""
-        until = time.monotonic() + SWEEP_SECONDS
-        while (strangers := self._kill(keep)) and time.monotonic() < until:
+        """Kill all descendants but `keep`, again while orphans turn up, and collect their exit statuses."""
+
+        def nobody_is_left() -> bool:
+            strangers = self._kill(keep)
             for process in strangers:
                 with suppress(OSError):
                     os.waitpid(process.pid, os.WNOHANG)
-            time.sleep(0.01)
+            return not strangers
+
+        wait_until(nobody_is_left, SWEEP_SECONDS, every=0.01)
 
     def _records(self, job: Job) -> Path:
         return self._folder / job.id / "records"
@@ -153,21 +147,18 @@ class Agent:
     def _gather_stacks(self, id: str) -> None:
         job, pulse = self._job, self._pulse
         if job and pulse and job.id == id:
-            # From now on ranks end because others are stopped, maybe on another host.
+            # Ranks that end after this may only end because others were stopped, maybe on another host.
             pulse.freeze()
             self._ask_for_stacks(job, pulse)
         self._say(event="stacks", id=id)
 
     def _ask_for_stacks(self, job: Job, pulse: Pulse) -> None:
-        # Ranks that have ended already stand nowhere.
         pids = pulse.running()
         for pid in pids.values():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         files = {rank: self._records(job) / f"rank{rank}.stack.txt" for rank in pids}
-        until = time.monotonic() + STACK_SECONDS
-        while time.monotonic() < until and not all(file.stat().st_size for file in files.values()):
-            time.sleep(0.05)
+        wait_until(lambda: all(file.stat().st_size for file in files.values()), STACK_SECONDS)
         # The last rank to answer may still be writing.
         time.sleep(0.1)
         self._stacks = {rank: file.read_text(errors="replace") for rank, file in files.items()}
@@ -176,39 +167,40 @@ class Agent:
         self._stopped.add(id)
         job, pulse = self._job, self._pulse
         if job is None or pulse is None or job.id != id:
-            # Not started yet, or over; the main thread may be busy with imports for a while.
+            # Not started yet, or over. This thread answers, since the main one may be busy with imports for seconds.
             self._stores.pop(id, None)
             self._send_end(id, stopped=True)
             return
         pulse.freeze()
-        until = time.monotonic() + STOP_SECONDS
-        while self._job is job and time.monotonic() < until:
+
+        def is_over() -> bool:
             self._kill(keep=self._own)
-            time.sleep(0.05)
-        if self._job is job:
-            # Stuck outside Python, waiting for a host that never came: nothing less helps.
+            return self._job is not job
+
+        if not wait_until(is_over, STOP_SECONDS):
+            # The main thread is stuck in torch, waiting for a host that never came; only the agent's end ends that.
             self._report(job, pulse, {}, "did not stop in time", dying=True)
             self._die()
 
-    # -- the main thread, which elastic needs for its signal handlers -------------------------
+    # -- the main thread: only there may torchrun's elastic agent set its signal handlers -------
 
     def _do_hello(self, env: dict[str, str]) -> None:
         os.environ.update(env)
         self._say(event="hello", pid=os.getpid(), folder=str(self._folder))
 
     def _do_warm(self) -> None:
-        # Whoever forks the ranks may have been killed since; then this starts it anew.
-        alive = {one.pid for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE}
+        # The server that forks the ranks may have been killed since; then this starts it again.
+        alive = {child.pid for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
         if not self._own or self._own - alive:
             torchrun.warm()
             self._own = {process.pid for process in psutil.Process().children(recursive=True)}
         self._say(event="warm")
 
     def _do_port(self, id: str, address: str, wanted: int | None, cold: bool) -> None:
-        server, taken = torchrun.listen(address, wanted)
+        server, taken = ports.listen(address, wanted)
         port = server.getsockname()[1]
         if cold:
-            # torchrun opens the port itself; the small gap is why the notebook tries again.
+            # torchrun opens the port itself. Another process may be first, and then the notebook tries again.
             server.close()
         else:
             self._stores[id] = torchrun.open_store(server)
@@ -227,8 +219,10 @@ class Agent:
         if job.peers is not None:
             job.env = {**socket_variables(job.peers, os.environ), **job.env}
             interface = job.env.get("GLOO_SOCKET_IFNAME") or leading_to(job.peers)
-            if job.launcher in commands.LAUNCHERS and interface:
-                job.env = {**launcher_variables(interface), **job.env}
+            if commands.for_all(job.launcher) and interface:
+                # Launchers give all hosts the name that the interface has on the first.
+                names = (launcher.interface for launcher in LAUNCHERS.values())
+                job.env = {**{name: interface for name in names if name}, **job.env}
         tail = Tail(logs, job.nproc, lambda local, stream, text: self._line(job, local, stream, text))
         pulse = Pulse(records, job.nproc, lambda: self._say(event="failing", id=job.id))
         self._stacks, self._pulse, self._job = {}, pulse, job
@@ -238,20 +232,14 @@ class Agent:
         statuses: dict[int, int] = {}
         try:
             if job.id not in self._stopped:
-                if job.launcher in commands.LAUNCHERS:
-                    statuses = seats.run(
-                        job,
-                        folder,
-                        lambda: job.id in self._stopped,
-                        _launcher_ends_with_us,
-                        self._take_seats,
-                        pulse.born,
-                    )
+                if commands.for_all(job.launcher):
+                    self._placeholders = Placeholders(job, folder)
+                    statuses = launched.run(self._placeholders, lambda: job.id in self._stopped, pulse.born)
                 elif job.cold:
-                    statuses = torchrun.run_cold(job, logs, _launcher_ends_with_us)
+                    statuses = torchrun.run_cold(job, logs)
                 else:
                     statuses = torchrun.run_warm(job, logs, pulse.born)
-        except TorchrunError as error:
+        except LauncherError as error:
             reason, lost = str(error), isinstance(error, LauncherLost)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
@@ -264,11 +252,8 @@ class Agent:
             except Exception as error:
                 reason = reason or f"output was lost: {type(error).__name__}: {error}"
         self._report(job, pulse, statuses, reason, lost=lost)
-        self._job = self._seats = None
+        self._job = self._placeholders = None
         shutil.rmtree(folder, ignore_errors=True)
-
-    def _take_seats(self, seats: Seats) -> None:
-        self._seats = seats
 
     def _line(self, job: Job, local_rank: int, stream: str, text: str) -> None:
         self._say(event="line", id=job.id, rank=job.first_rank + local_rank, stream=stream, text=text)

@@ -23,11 +23,11 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     cold: bool = False
     join_seconds: float = 60.0
-    # torchrun, or who starts the ranks of all hosts from the first of them: see `seats`.
+    # torchrun, or one that starts the ranks of all hosts from the first of them: see `launched`.
     launcher: str = "torchrun"
     # Every host and its ranks, in rank order.
     table: list[tuple[str, int]] = field(default_factory=list)
-    # Names of the other hosts, or None when this host is simulated and loopback is set already.
+    # Names of the other hosts; None for a simulated host, whose interface is loopback whatever the others are.
     peers: list[str] | None = None
 
 

@@ -1,6 +1,6 @@
 """How often an agent looks at its ranks, which compute on the very cores that a look takes."""
 
-# A look costs little by itself, but it throws a rank off its core.
+# The share of time between two looks and its limits: each look interrupts a rank on its core.
 SHARE, SHORTEST, LONGEST = 0.02, 0.05, 0.2
 
 

@@ -1,8 +1,8 @@
 """What every warm rank needs, imported once by the process that ranks are forked from.
 
-The first optimizer imports torch._dynamo, which costs nearly as much as torch. torchvision is
-left out: it takes longer than both, and the lessons' data are read without it. CUDA stays
-untouched, since it does not survive a fork.
+torch._dynamo is among it, since the first optimizer imports it and that takes nearly as long as torch.
+torchvision is not: it takes longer than both, and the lessons read their data without it. Nothing
+here may use CUDA, which does not survive a fork.
 """
 
 import gc
@@ -17,11 +17,10 @@ PRELOAD = (
 for name in PRELOAD:
     importlib.import_module(name)
 
-# A rank's end must undo what it did itself, and no more: to unregister torch's operators alone
-# takes longer than the fork.
+# Ranks skip the clean-up at exit of what was imported here: torch's alone takes longer than the fork.
 for finalizer in list(weakref.finalize._registry):
     finalizer.atexit = False
 
-# What is here stays for good. A collection in a rank would touch, and so copy, all of it.
+# A garbage collection in a rank would write to all these objects, and so copy the memory that ranks share.
 gc.collect()
 gc.freeze()

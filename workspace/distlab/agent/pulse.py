@@ -1,7 +1,7 @@
 """Sees the ranks of one host end, also those that the launcher sees late or never.
 
-Elastic waits half a minute for a rank that ignores SIGTERM before it reports the failure of
-another, and waits forever for a warm rank that ends by os._exit(0).
+torchrun's elastic agent waits half a minute for a rank that ignores SIGTERM before it reports the
+failure of another, and forever for a warm rank that ends by os._exit(0).
 """
 
 import json
@@ -19,7 +19,7 @@ import psutil
 
 from distlab.agent.pace import SHORTEST, pause
 
-# After the first failure elastic ends the others: at once by SIGTERM, two seconds later by SIGKILL.
+# After the first failure the elastic agent ends the other ranks: at once by SIGTERM, two seconds later by SIGKILL.
 AFTER_SECONDS = {-signal.SIGTERM: 0.1, -signal.SIGKILL: 1.5}
 
 
@@ -51,9 +51,9 @@ class Pulse(threading.Thread):
 
         Later it would be too late for a rank that dies before it can say which rank it is.
         """
-        # Elastic keeps its processes to itself, and only they know the status of a warm rank. One
-        # that died while another was forked is buried already.
-        forked = {one.pid: one for one in multiprocessing.process._children}
+        # The elastic agent does not hand out its processes, which alone know a warm rank's exit status.
+        # Those that died while others were forked are missing here: Python has collected them.
+        forked = {child.pid: child for child in multiprocessing.process._children}
         self._forked = {rank: forked[pid] for rank, pid in pids.items() if pid in forked}
         self._born = dict(pids)
 
@@ -61,9 +61,9 @@ class Pulse(threading.Thread):
         """Watch until all ranks have ended or `_done` is set; the thread's own body."""
         started = time.monotonic()
         while not self._done.is_set():
-            # A warm rank's end rings at once, before the launcher acts on it. Of a cold rank, and
-            # of what a rank only writes, a look has to tell.
-            warm = [one.sentinel for rank, one in self._forked.items() if rank not in self._ended]
+            # A warm rank's end wakes this at once, before the launcher acts on it. For a cold rank's end,
+            # and for the file in which a rank says that it failed, one has to look now and then.
+            warm = [process.sentinel for rank, process in self._forked.items() if rank not in self._ended]
             wait([self._alarm, *warm], pause(time.monotonic() - started) if warm else SHORTEST)
             self._look()
 
@@ -78,7 +78,7 @@ class Pulse(threading.Thread):
 
     def _look(self) -> None:
         now = time.monotonic()
-        # What is known is not looked for again: ranks that are well must cost next to nothing.
+        # Once all are known no file is looked for: a look takes the cores on which ranks compute.
         if len(self._pids) < self._ranks:
             for file in self._records.glob("rank*.pid"):
                 self._pids.setdefault(int(file.stem[4:]), int(file.read_text()))
@@ -141,7 +141,7 @@ class Pulse(threading.Thread):
             return True
         first = next(iter(failures), None)
         if status == -signal.SIGTERM and first in self._vanished:
-            # Who is told to terminate may be gone in the very moment in which the first is seen.
+            # A rank may end by this signal before the loop here has seen the first one's end.
             return rank != first
-        others = [when for one, when in self._failed.items() if one != rank]
+        others = [when for other, when in self._failed.items() if other != rank]
         return bool(others) and self._vanished[rank] > min(others) + AFTER_SECONDS[status]

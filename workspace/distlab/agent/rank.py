@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def _leave_group() -> None:
-    # A real process that ends closes its connections, and its peers see that. This one is kept
-    # by the elastic agent until all ranks of its host end, so it has to hang up itself.
+    # Peers see a rank's end by its closed connections, but torchrun's elastic agent keeps this process
+    # until all ranks of its host have ended.
     import torch.distributed as dist
 
     if dist.is_initialized():
@@ -20,8 +20,8 @@ def _leave_group() -> None:
 
 
 def _forget_the_fork() -> None:
-    # torch read OMP_NUM_THREADS before the fork, and multiprocessing would start loader workers
-    # through the server that forked this rank. A script finds both as a fresh process has them.
+    # torch read OMP_NUM_THREADS before the fork, and multiprocessing would start a data loader's
+    # workers through the server that forked this rank. A fresh process has neither.
     from distlab.process.share import use_own_cores
 
     use_own_cores()
@@ -64,8 +64,8 @@ def run_script(spec: dict) -> None:
         sys.exit(status)
 
 
-def run_seated(spec: dict) -> None:
-    """As `run_script`, for a rank that mpirun or horovodrun started: what it writes goes to files in `spec['logs']`."""
+def run_for_launcher(spec: dict) -> None:
+    """As `run_script`, for a rank that an agent forked for a launcher; it writes to files in `spec['logs']`."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(f"{spec['logs']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)

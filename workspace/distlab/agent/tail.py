@@ -46,7 +46,7 @@ class Tail(threading.Thread):
             raise self._error
 
     def _read(self, last: bool = False) -> None:
-        # What is known is not looked for again: silent ranks must cost next to nothing.
+        # Once all are known no file is looked for: a look takes the cores on which ranks compute.
         if len(self._files) < self._expected:
             self._files = sorted(self._folder.glob("*/attempt_*/*/std*.log"))
         for path in self._files:
@@ -57,7 +57,7 @@ class Tail(threading.Thread):
                 file.seek(position)
                 fresh = file.read()
             data = rest + fresh
-            # A bar ends its redraws with \r; as \r\n it is an ordinary line, and what comes next tells.
+            # A final \r may be a bar's redraw or the first half of \r\n, so it waits for what comes next.
             open_end = b"\r" if data.endswith(b"\r") and not last else b""
             data = data.removesuffix(open_end)
             *whole, rest = data.replace(b"\r\n", b"\n").replace(b"\r", b"\r\n").split(b"\n")

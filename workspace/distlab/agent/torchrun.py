@@ -4,7 +4,6 @@ import inspect
 import logging
 import multiprocessing
 import os
-import random
 import re
 import signal
 import socket
@@ -12,58 +11,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from distlab.agent.job import Job, flags
 from distlab.agent.pace import pause
+from distlab.errors import DistlabError
+from distlab.parent import end_with_parent
 
-# Where the kernel says which ports it gives to those who ask for any (ip(7)): its lowest and its highest.
-GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# Where a rendezvous is opened instead, below them as a rule.
-OWN_PORTS, TRIES = range(20000, 30000), 20
-
-
-def own_ports() -> range:
-    """Ports that the system gives to nobody who asks for any, so that they are as free in a moment as they are now.
-
-    A launcher opens some of any number before rank 0 opens the rendezvous.
-    """
-    try:
-        given = int(GIVEN.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return range(0)
-    return range(OWN_PORTS.start, min(OWN_PORTS.stop, given))
-
-
-def listen(address: str, wanted: int | None) -> tuple[socket.socket, bool]:
-    """A listening socket on `address`, at the wanted port if that is free, else at another.
-
-    Returns:
-        The socket, and whether the wanted port was taken.
-    """
-    taken, own = False, own_ports()
-    for port in [*([wanted] if wanted else []), *random.sample(own, min(TRIES, len(own))), 0]:
-        server = socket.socket()
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            server.bind((address, port))
-            server.listen(128)
-        except OSError:
-            server.close()
-            if port == 0:
-                raise
-            taken = taken or port == wanted
-            continue
-        return server, taken
-    raise AssertionError("unreachable: port 0 either binds or raises")
+# SIGTERM, not SIGKILL: a launcher then stops its ranks, which live in sessions of their own or on other hosts.
+end_with_agent = partial(end_with_parent, signal.SIGTERM)
 
 
 def open_store(server: socket.socket) -> object:
-    """The job's rendezvous store, served on a socket that is ours already.
+    """The job's rendezvous store, served on a socket that is open already.
 
-    Elastic opens its own store on the same port in the same process and, both being
-    multi-tenant, shares this one: no moment is left in which another process can take the port,
-    and the store listens on the hosts' network alone.
+    torchrun's elastic agent opens a store on the same port in the same process, and shares this one since
+    both are multi-tenant. So no other process can take the port in between, and the store listens on
+    the hosts' network alone.
     """
     from torch.distributed import TCPStore
 
@@ -78,8 +43,8 @@ def open_store(server: socket.socket) -> object:
     )
 
 
-class TorchrunError(RuntimeError):
-    """The torchrun command failed before or beside its ranks; says why."""
+class LauncherError(DistlabError, RuntimeError):
+    """The launcher failed, and no rank did; says why."""
 
 
 def _nothing() -> None:
@@ -91,19 +56,18 @@ def warm() -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["distlab.agent.preload"])
     probe = context.Process(target=_nothing)
-    # start() returns while the server still imports, so both do it at the same time.
+    # start() returns at once, so the server and this process import at the same time.
     probe.start()
     import torch.distributed.launcher.api  # noqa: F401
 
-    # Their reports hold tracebacks, and to format one torch imports its compiler: seconds lost
-    # before a failure is told, for reports that nobody reads.
+    # To log a traceback torch imports its compiler, which delays the news of a failure by seconds.
     for part in ("multiprocessing.api", "agent.server.api"):
         logging.getLogger(f"torch.distributed.elastic.{part}").disabled = True
     probe.join()
 
 
 def _shutdown_timeout(elastic: type) -> dict[str, int]:
-    # Older releases have no such argument; there, `pulse` alone ends ranks that ignore SIGTERM.
+    # Older releases of torch lack the argument; there the run is stopped as soon as `pulse` sees the first failure.
     return {"shutdown_timeout": 2} if "shutdown_timeout" in inspect.signature(elastic).parameters else {}
 
 
@@ -159,8 +123,8 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
         work,
         DefaultLogsSpecs(log_dir=str(logs), redirects=Std.ALL),
         start_method="forkserver",
-        # No host waits here for the others to end: it would be deaf meanwhile, also to a stop.
-        # The store is kept by us until the notebook has heard from all of them.
+        # To wait here for the other hosts would block this thread, also for a stop; the store stays
+        # open anyway until the notebook has heard from all hosts.
         exit_barrier_timeout=0.01,
         **_shutdown_timeout(LocalElasticAgent),
     )
@@ -176,14 +140,14 @@ def _statuses(said: str) -> dict[int, int]:
     return {int(rank): int(status) for rank, status in reversed(entries)}
 
 
-def run_cold(job: Job, logs: Path, end_with_parent: Callable[[], None]) -> dict[int, int]:
+def run_cold(job: Job, logs: Path) -> dict[int, int]:
     """Run a job's ranks of this host with the torchrun command itself.
 
     Returns:
         Exit status of each rank that failed; empty when all went well.
 
     Raises:
-        TorchrunError: torchrun itself failed, and no rank of this host.
+        LauncherError: torchrun itself failed, and no rank of this host.
     """
     beside = Path(sys.executable).with_name("torchrun")
     torchrun = [str(beside)] if beside.exists() else [sys.executable, "-m", "torch.distributed.run"]
@@ -195,7 +159,7 @@ def run_cold(job: Job, logs: Path, end_with_parent: Callable[[], None]) -> dict[
             cwd=job.cwd,
             stdin=subprocess.DEVNULL,
             stderr=said,
-            preexec_fn=end_with_parent,
+            preexec_fn=end_with_agent,
             check=False,
         )
         said.seek(0)
@@ -204,9 +168,9 @@ def run_cold(job: Job, logs: Path, end_with_parent: Callable[[], None]) -> dict[
         return {}
     statuses = _statuses(text)
     if not statuses and started.returncode < 0:
-        raise TorchrunError(f"torchrun was killed by {signal.Signals(-started.returncode).name}")
+        raise LauncherError(f"torchrun was killed by {signal.Signals(-started.returncode).name}")
     if not statuses:
         # No rank failed; torchrun itself did, and its last line says why.
         lines = [line for line in text.splitlines() if line.strip()]
-        raise TorchrunError(lines[-1] if lines else f"torchrun ended with status {started.returncode}")
+        raise LauncherError(lines[-1] if lines else f"torchrun ended with status {started.returncode}")
     return statuses

@@ -19,7 +19,7 @@ def send(stream: TextIO, /, **message: object) -> None:
 def receive(stream: TextIO) -> Iterator[dict]:
     """Messages until the other side is gone. Lines that are no message are skipped."""
     for line in stream:
-        # A login shell on the way may greet, and who is killed while writing leaves half a line.
+        # A login shell over ssh may print a greeting, and a sender that is killed may leave half a line.
         if line.startswith("{") and line.endswith("\n"):
             try:
                 message = json.loads(line)

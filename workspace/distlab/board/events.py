@@ -7,12 +7,14 @@ from pathlib import Path
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from distlab.errors import DistlabError
+
 # TensorBoard takes files with `tfevents` in their name, and reads those of a folder in order of their names.
 NAME = "events.out.tfevents.{}.distlab"
 VERSION = "brain.Event:2"
 
 
-class MirrorError(OSError):
+class MirrorError(DistlabError, OSError):
     """The mirror itself cannot be written."""
 
 

@@ -52,7 +52,7 @@ class _Curves:
 
     def _events(self, lines: Iterable[bytes]) -> Iterator[Event]:
         for line in lines:
-            # The rank still writes it, or was killed while it did.
+            # Half a line: the rank is still writing it, or was killed meanwhile.
             if not line.endswith(b"\n"):
                 return
             self._offset += len(line)
@@ -66,7 +66,7 @@ class _Curves:
                     yield event
 
     def _complain(self, error: ValueError) -> None:
-        # Where one line is broken many may be.
+        # Said once per file, since many lines may be broken.
         if not self._complained:
             self._complained = True
             _say(f"{self._source}, line {self._lines} is {error}; it and other such lines of this file are left out")

@@ -15,9 +15,9 @@ STEPS_AT_END = ("epochs", "steps")
 
 def _numbers(tag: str, value: object) -> Iterator[Summary.Value]:
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield from _numbers(f"{tag}/{name}", one)
-    # True and False are no curve, so not isinstance.
+        for name, part in value.items():
+            yield from _numbers(f"{tag}/{name}", part)
+    # Exact types, because isinstance takes True and False for numbers.
     elif type(value) in (int, float):
         yield Summary.Value(tag=tag, simple_value=float(value))
 
@@ -32,7 +32,7 @@ def _event(record: dict) -> Event | None:
         return None
     values = {other: value for other, value in record.items() if other not in OWN_KEYS and other != key}
     numbers = list(_numbers(name, values))
-    # float, since Event takes None for a time, too, and means 1970.
+    # float() refuses None, which Event would take for the year 1970.
     time = float(record["time"])
     return Event(wall_time=time, step=record[key], summary=Summary(value=numbers)) if numbers else None
 

@@ -9,61 +9,57 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from distlab.board.mirror import Mirror
+from distlab.child import interrupted_by_signals, serve_child
 from distlab.parent import end_with_parent
+from distlab.ports import PortError, free_port
 from distlab.runs import runs_root
 
 PORT = 6006
 RELOAD_SECONDS = 5
 LOOK_SECONDS = 1.0
 START_LOOK_SECONDS = 0.2
-# With a thousand runs a look takes longer; then there are fewer, so that they stay a fiftieth of a core.
+# With many runs a look takes longer, so we look less often: at most this share of a core.
 LOOK_SHARE = 0.02
-STOP_SECONDS = 10
-ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-def free_port(port: int, bind: str) -> int:
-    """The port, or one that the system chooses for 0.
+def require_port(port: int, bind: str) -> int:
+    """The port, or one that is free for 0.
 
     Raises:
-        OSError: nobody can listen there; the message says why.
+        PortError: nobody can listen there; the message says why.
     """
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     try:
-        with socket.create_server((bind, port), family=family) as server:
-            return server.getsockname()[1]
-    except OverflowError:
-        raise OSError(errno.EINVAL, f"{port} is no port: give one from 1 to 65535") from None
-    except OSError as error:
-        # Python adds where it was, which the sentence says already.
-        why = error.strerror.partition(" (while ")[0]
-        raise OSError(
-            error.errno, f"TensorBoard cannot listen on {bind}, port {port}: {why}. Give another with --port or --bind"
+        return free_port(bind, port, others=False)
+    except PortError as error:
+        if error.errno == errno.EINVAL:
+            raise
+        raise PortError(
+            error.errno,
+            f"TensorBoard cannot listen on {bind}, port {port}: {error}. Give another with --port or --bind",
         ) from None
 
 
 def command(mirror: Path, port: int, bind: str) -> list[str]:
     """TensorBoard's command line."""
-    # -P: a file random.py in the folder where somebody stands must not be taken for Python's own.
+    # -P: a file random.py in the current folder must not be imported in place of Python's own.
     return [
         *(sys.executable, "-P", "-m", "tensorboard.main"),
         f"--logdir={mirror}",
         f"--host={bind}",
         f"--port={port}",
         f"--reload_interval={RELOAD_SECONDS}",
-        # The data server, if there is one for this machine: it reads 800 ranks in no time where
-        # Python takes 18 s, and idles with a quarter of the CPU time.
+        # The data server, where there is one for this machine: Python takes 18 s to read 800 ranks.
         "--load_fast=auto",
     ]
 
 
 def _environment() -> dict[str, str]:
-    # gRPC would ask the network's proxy for TensorBoard's own data server on this machine.
+    # gRPC would look for the data server of this machine through the network's proxy.
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
 
@@ -83,32 +79,10 @@ def _start(mirror: Path, port: int, bind: str, log: Path) -> subprocess.Popen:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
-            # A terminal's Ctrl-C is for us, who then end it.
+            # Ctrl-C must reach only us; we end TensorBoard.
             start_new_session=True,
             preexec_fn=begin,
         )
-
-
-def _stop(child: subprocess.Popen) -> None:
-    child.terminate()
-    try:
-        child.wait(timeout=STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-
-
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    # A closed terminal or `kill` ends all as Ctrl-C does, unless nohup had the signal ignored.
-    before = {one: signal.getsignal(one) for one in ENDING if signal.getsignal(one) != signal.SIG_IGN}
-    for one in before:
-        signal.signal(one, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 def _answers(host: str, port: int) -> bool:
@@ -119,11 +93,13 @@ def _answers(host: str, port: int) -> bool:
         return False
 
 
-def _keep(mirror: Mirror, child: subprocess.Popen, port: int, bind: str) -> None:
-    """Keep the mirror up to date as long as the child runs; say where it is once it answers."""
+def _keeper(mirror: Mirror, port: int, bind: str) -> Callable[[subprocess.Popen], float]:
+    """What keeps the mirror up to date, says where TensorBoard is once it answers, and when to look next."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
     said = False
-    while child.poll() is None:
+
+    def look(_: subprocess.Popen) -> float:
+        nonlocal said
         began = time.thread_time()
         mirror.look()
         took = time.thread_time() - began
@@ -131,7 +107,9 @@ def _keep(mirror: Mirror, child: subprocess.Popen, port: int, bind: str) -> None
             said = True
             place = f"[{host}]" if ":" in host else host
             print(f"\nOpen this page:\n\n    http://{place}:{port}/\n\nCtrl-C here stops it.", flush=True)
-        time.sleep(min(max(LOOK_SECONDS, took / LOOK_SHARE), RELOAD_SECONDS) if said else START_LOOK_SECONDS)
+        return min(max(LOOK_SECONDS, took / LOOK_SHARE), RELOAD_SECONDS) if said else START_LOOK_SECONDS
+
+    return look
 
 
 def serve(port: int = PORT, bind: str = "127.0.0.1", folder: Path | None = None) -> int:
@@ -148,21 +126,19 @@ def serve(port: int = PORT, bind: str = "127.0.0.1", folder: Path | None = None)
         TensorBoard's exit status; 0 if it was ended from here.
 
     Raises:
-        OSError: the port is taken, or the mirror cannot be written; the message says which.
+        PortError: nobody can listen there; the message says why.
+        MirrorError: the mirror cannot be written.
     """
-    port = free_port(port, bind)
+    port = require_port(port, bind)
     place = nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="distlab-board-")
-    with _interrupted_by_signals(), place as mirror:
+    # Before the folder is made, so that a signal finds somebody who removes it.
+    with interrupted_by_signals(), place as mirror:
         log = Path(mirror, "tensorboard.log")
         log.parent.mkdir(parents=True, exist_ok=True)
-        child = _start(Path(mirror), port, bind, log)
-        try:
-            _keep(Mirror(runs_root(), Path(mirror)), child, port, bind)
-        except KeyboardInterrupt:
-            print("\nTensorBoard stops", flush=True)
+        keeper = _keeper(Mirror(runs_root(), Path(mirror)), port, bind)
+        status = serve_child(lambda: _start(Path(mirror), port, bind, log), keeper, "TensorBoard")
+        if status is None:
             return 0
-        finally:
-            _stop(child)
         said = "\n".join(log.read_text(errors="replace").splitlines()[-10:])
-        print(f"distlab board: TensorBoard ended with status {child.returncode}:\n{said}", file=sys.stderr)
-        return child.returncode if child.returncode >= 0 else 128 - child.returncode
+        print(f"distlab board: TensorBoard ended with status {status}:\n{said}", file=sys.stderr)
+        return status if status >= 0 else 128 - status

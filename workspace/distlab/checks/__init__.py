@@ -1,4 +1,4 @@
-"""What makes an exercise right, and which mistake was made.
+r"""What makes an exercise right, and which mistake was made.
 
     check("ddp")        # runs exercises/ddp.py on two hosts, prints what holds and the first mistake
 
@@ -19,7 +19,7 @@ A requirement is a function from what was observed to the sentence of the mistak
 
     @REQUIREMENTS.add(needs=("joins",))
     def leaves(observed: Observed) -> str | None:
-        \"""TODO 8: the group is left at the end\"""
+        '''TODO 8: the group is left at the end'''
         still = [record["rank"] for record in observed.each("trained") if not record["group_left"]]
         return f"{plural('rank', still)} left the process group open" if still else None
 
@@ -27,7 +27,7 @@ It is judged when those that it needs hold. It raises Open when too little was o
 the fault of the requirement, never the attendee's. A mistake is the solution with some text replaced:
 
     MISTAKES = (
-        Mistake("group stays", [("    dist.destroy_process_group()\\n", "")], "leaves", "left the process group open"),
+        Mistake("group stays", [("    dist.destroy_process_group()\n", "")], "leaves", "left the process group open"),
     )
 
 Tests run mistakes with live=True on ranks. Of the others they judge what ranks reported when `make

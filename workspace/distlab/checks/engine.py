@@ -4,7 +4,7 @@
 
     @REQUIREMENTS.add(needs=("runs",))
     def saves(observed: Observed) -> str | None:
-        \"""rank 0 alone saves\"""
+        '''rank 0 alone saves'''
         writers = [record["rank"] for record in observed.each("trained") if record["saves"]]
         return None if writers == [0] else f"{plural('rank', writers)} wrote the checkpoint: save only if rank == 0"
 

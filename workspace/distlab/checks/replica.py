@@ -21,6 +21,7 @@ class Net(nn.Module):
         self.head = nn.Linear(HIDDEN, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, FEATURES) to logits (N, CLASSES)."""
         for layer in (self.first, self.second, self.third):
             x = torch.tanh(layer(x.flatten(1)))
         return self.head(x * self.scale)

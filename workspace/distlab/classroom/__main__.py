@@ -1,10 +1,10 @@
 """`python3 -m distlab.classroom VERB`, which `make up`, `down`, `urls` and `preflight` call."""
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 
+from distlab.child import interrupted_by_signals
 from distlab.classroom import seats, settings
 from distlab.classroom.settings import ClassroomError
 
@@ -60,15 +60,11 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; 0 when all went well."""
     options = _parser().parse_args(argv)
-    # In a file or a pipe, too, each line stands before what the commands below it print.
+    # Docker writes to the same file or pipe, and our line belongs before its own.
     sys.stdout.reconfigure(line_buffering=True)
-    # What `kill` or a closed terminal ends must clear up as after Ctrl-C.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        # Under nohup a closed terminal is to be ignored.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
     try:
-        return options.do(options)
+        with interrupted_by_signals():
+            return options.do(options)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -13,7 +13,9 @@ AT_ONCE = 4
 
 def _here() -> list[Seat]:
     """Every seat of which something is left, unless another copy of the repository started it."""
-    elsewhere = {one.project: one.started_from for one in engine.containers() if engine.is_elsewhere(one)}
+    elsewhere = {
+        container.project: container.started_from for container in engine.containers() if engine.is_elsewhere(container)
+    }
     found = sorted(seat for seat in map(of_project, engine.project_names()) if seat)
     for seat in found:
         if folder := elsewhere.get(seat.project):
@@ -28,12 +30,12 @@ def down(wanted: list[Seat] | None = None) -> int:
         ClassroomError: no engine or no compose answers.
     """
     engine.engine_version()
-    compose, _ = engine.find_compose()
+    engine.compose_version()
     wanted = _here() if wanted is None else [seat for seat in wanted if engine.left_of(seat.project)]
     if not wanted:
         print("nothing of it is here")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        left = list(pool.map(lambda seat: Project(seat.project, compose).remove(), wanted))
+        left = list(pool.map(lambda seat: Project(seat.project).remove(), wanted))
     for seat, rest in zip(wanted, left, strict=True):
         print(f"{seat.project}: " + (f"not removed: {', '.join(rest)}" if rest else "removed"))
         if seat.copy.exists():

@@ -1,5 +1,6 @@
 """What the Docker engine says. Compose builds, starts and removes; everything else is asked here."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -10,7 +11,11 @@ from pathlib import Path
 from distlab.classroom.settings import ROOT, ClassroomError
 
 OLDEST_ENGINE = (20, 10)
-OLDEST_COMPOSE = (1, 29)
+OLDEST_COMPOSE = (2, 0)
+INSTALL_COMPOSE = (
+    "sudo apt-get install docker-compose-plugin (Docker's packages), docker-compose-v2 (Ubuntu's) "
+    "or docker-compose (Debian's, from 13 on)"
+)
 ASK_SECONDS = 60
 PROJECT_LABEL = "com.docker.compose.project"
 
@@ -24,7 +29,6 @@ class Container:
     service: str
     started_from: str
     state: str
-    status: str
     ports: dict[int, int]
 
 
@@ -42,10 +46,10 @@ def ask(
             text=True,
             timeout=seconds,
             check=False,
-            # Ctrl-C in the terminal is for us, not for what clears up after us.
+            # Ctrl-C must not reach the commands with which we clear up.
             start_new_session=True,
         )
-    # A folder of the PATH that may not be entered, or a file that may not be started, is no command either.
+    # PermissionError: a folder of PATH is closed to us, or the file may not be executed.
     except (FileNotFoundError, PermissionError):
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: command not found")
     except subprocess.TimeoutExpired:
@@ -100,24 +104,20 @@ def engine_version() -> str:
     return said
 
 
-def find_compose() -> tuple[tuple[str, ...], str]:
-    """The command that is compose here, and its version: docker's plugin, else docker-compose.
+def compose_version() -> str:
+    """The version of Compose, which is a plugin of the docker command.
 
     Raises:
         ClassroomError: there is none, or it is too old.
     """
-    for command in (("docker", "compose"), ("docker-compose",)):
-        done = ask(*command, "version", "--short")
-        version = done.stdout.strip().removeprefix("v")
-        if done.returncode or not _numbers(version):
-            continue
-        if _numbers(version) < OLDEST_COMPOSE:
-            raise ClassroomError(f"{' '.join(command)} {version} is too old", "install Compose v2, or 1.29")
-        return command, version
-    raise ClassroomError(
-        "Docker Compose is not installed",
-        "sudo apt-get install docker-compose-plugin (Docker's packages) or docker-compose (Debian's, Ubuntu's)",
-    )
+    said = ask("docker", "compose", "version", "--format", "json").stdout
+    try:
+        version = json.loads(said)["version"].removeprefix("v")
+    except (ValueError, LookupError, TypeError):
+        raise ClassroomError("Docker Compose v2 is not installed", INSTALL_COMPOSE) from None
+    if _numbers(version) < OLDEST_COMPOSE:
+        raise ClassroomError(f"Docker Compose {version} is too old", INSTALL_COMPOSE)
+    return version
 
 
 def info(field: str) -> str:
@@ -134,8 +134,8 @@ def image_exists(name: str) -> bool:
     return ask("docker", "image", "inspect", "--format", "{{.Id}}", name).returncode == 0
 
 
-def containers(project: str = "") -> list[Container]:
-    """All containers, also those that stopped; of one compose project if it is named.
+def containers() -> list[Container]:
+    """All containers, also those that stopped.
 
     Raises:
         ClassroomError: the engine gave no answer.
@@ -146,12 +146,10 @@ def containers(project: str = "") -> list[Container]:
         '{{.Label "com.docker.compose.service"}}',
         f'{{{{.Label "{PROJECT_LABEL}.working_dir"}}}}',
         "{{.State}}",
-        "{{.Status}}",
         "{{.Ports}}",
     )
-    chosen = ("--filter", f"label={PROJECT_LABEL}={project}") if project else ()
     found = []
-    for line in docker("ps", "-a", "--no-trunc", *chosen, "--format", "\t".join(fields)).splitlines():
+    for line in docker("ps", "-a", "--no-trunc", "--format", "\t".join(fields)).splitlines():
         *words, published = line.split("\t")
         ports = {int(inside): int(here) for here, inside in re.findall(r":([0-9]+)->([0-9]+)/tcp", published)}
         found.append(Container(*words, ports))

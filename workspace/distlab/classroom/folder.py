@@ -2,16 +2,16 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distlab.classroom.settings import ROOT, ClassroomError
+from distlab.whole import whole_folder
 
-# The user that the image knows.
+# The user id of the image's own user.
 ATTENDEE = 1000
-# What a copy does without: the runs and caches of whoever worked here before.
+# Runs and caches of whoever worked in the workspace are not copied.
 LEFT_OUT = shutil.ignore_patterns("runs", "__pycache__", ".*_cache", ".ipynb_checkpoints", "*.egg-info")
 
 
@@ -38,7 +38,7 @@ def _chosen(name: str, settings: Mapping[str, str]) -> int | None:
 
 
 def give_away(folder: Path, uid: int, gid: int) -> None:
-    """Make a folder and all that is in it somebody's own."""
+    """Make a user and a group the owner of a folder and of all that is in it."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, uid, gid, follow_symlinks=False)
 
@@ -46,14 +46,10 @@ def give_away(folder: Path, uid: int, gid: int) -> None:
 def make_copy(source: Path, target: Path, owner: tuple[int, int] | None = None) -> None:
     """Copy the workspace without runs and caches; nobody ever sees half a copy."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".workspace-", dir=target.parent))
-    try:
+    with whole_folder(target) as work:
         shutil.copytree(source, work, symlinks=True, ignore=LEFT_OUT, dirs_exist_ok=True)
         if owner:
             give_away(work, *owner)
-        work.rename(target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def owner_of(path: Path) -> tuple[int, int]:

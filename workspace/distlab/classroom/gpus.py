@@ -46,7 +46,7 @@ def ask_driver() -> Driver:
 def divide(driver: Driver, runtime: bool, settings: Mapping[str, str]) -> Gpus:
     """Two GPUs for each node, or one, or one for both, or none; NODE1_GPUS and NODE2_GPUS win."""
     chosen = [settings.get("NODE1_GPUS", ""), settings.get("NODE2_GPUS", "")]
-    if all(one in NONE for one in chosen):
+    if all(gpus in NONE for gpus in chosen):
         return Gpus("not used, as NODE1_GPUS and NODE2_GPUS say; everything runs on the CPU")
     if not driver.gpus and not all(chosen):
         if driver.failure:

@@ -1,12 +1,12 @@
 """Ports of this machine that somebody else holds."""
 
 import errno
-import socket
 from collections.abc import Iterable, Mapping
 
 from distlab.classroom.engine import Container
 from distlab.classroom.seats import Seat, ports
 from distlab.classroom.settings import ClassroomError
+from distlab.ports import PortError, free_port
 
 
 def is_free(bind: str, port: int) -> bool:
@@ -15,29 +15,17 @@ def is_free(bind: str, port: int) -> bool:
     Raises:
         ClassroomError: the address is none of this machine's.
     """
-    with socket.socket() as probe:
-        # As Docker's own listener does: a connection that has just been closed is no obstacle.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((bind, port))
-        except (OSError, UnicodeError) as error:
-            if getattr(error, "errno", None) == errno.EADDRINUSE:
-                return False
-            # A low port is root's to open, and Docker opens it as root.
-            if getattr(error, "errno", None) != errno.EACCES:
-                raise ClassroomError(
-                    f"WORKSHOP_BIND={bind} is no address of this machine", "use 127.0.0.1, or 0.0.0.0 for all of them"
-                ) from None
+    try:
+        free_port(bind, port, others=False)
+    except (PortError, UnicodeError) as error:
+        number = getattr(error, "errno", None)
+        # A port below 1024 is closed to us but not to Docker, which runs as root.
+        if number not in (errno.EADDRINUSE, errno.EACCES):
+            raise ClassroomError(
+                f"WORKSHOP_BIND={bind} is no address of this machine", "use 127.0.0.1, or 0.0.0.0 for all of them"
+            ) from None
+        return number == errno.EACCES
     return True
-
-
-def find_free(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on now."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return found
 
 
 def clashes(

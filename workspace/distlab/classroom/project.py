@@ -1,26 +1,55 @@
 """One compose project: node1 and node2, started until they are healthy, and removed again."""
 
+import json
 import os
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distlab.classroom import engine
 from distlab.classroom.folder import Place
 from distlab.classroom.gpus import Gpus
 from distlab.classroom.seats import of_project
 from distlab.classroom.settings import ROOT, ClassroomError
+from distlab.waiting import wait_until
 
 NODES = ("node1", "node2")
-# JupyterLab may take its 60 s, and the health check of the image asks a few times.
+# JupyterLab may take 60 s to start, and the image's health check asks several times after that.
 HEALTHY_SECONDS = 150
 LOOK_SECONDS = 1.0
-# Looks in a row at which a container waits for its next start: it does not come up by itself.
+# A node that restarts at so many looks in a row does not come up by itself.
 RESTARTS = 3
+LOST = ("removed", "exited", "dead")
 LOG_LINES = "12"
 REMOVE_SECONDS = 120
 START_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's container: `state` is the engine's word, such as running; `status` is its sentence."""
+
+    name: str
+    id: str
+    state: str
+    health: str
+    status: str
+
+
+GONE = Node("", "", "removed", "", "gone")
+
+
+def read_nodes(said: str) -> list[Node]:
+    """What `docker compose ps --format json` prints: a line for each container, or before 2.21 one list of them."""
+    found = []
+    for line in filter(str.strip, said.splitlines()):
+        rows = json.loads(line)
+        for row in rows if isinstance(rows, list) else [rows]:
+            # The first versions of Compose 2 print no Status.
+            status = row.get("Status") or row["State"]
+            found.append(Node(row["Service"], row["ID"], row["State"], row.get("Health", ""), status))
+    return found
 
 
 @dataclass(frozen=True)
@@ -28,16 +57,15 @@ class Project:
     """A compose project by name, with the settings and files that it is started with."""
 
     name: str
-    compose: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ("docker-compose.yml",)
 
     def _command(self, *words: str) -> list[str]:
         chosen = [word for file in self.files for word in ("-f", file)]
-        return [*self.compose, "-p", self.name, *chosen, *words]
+        return ["docker", "compose", "-p", self.name, *chosen, *words]
 
     def _environment(self) -> dict[str, str]:
-        # Compose writes down where it was started from, and asks the shell for that.
+        # Compose labels containers with PWD, by which `engine.is_elsewhere` tells whose they are.
         return {**os.environ, **self.settings, "PWD": str(ROOT)}
 
     def _ask(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
@@ -57,32 +85,47 @@ class Project:
         if done.returncode:
             raise ClassroomError(f"{self.name} did not start", engine.last_line(done.stderr))
 
+    def nodes(self) -> dict[str, Node]:
+        """The nodes that there are, by name, also those that stopped.
+
+        Raises:
+            ClassroomError: the engine gave no answer.
+        """
+        done = self._ask("ps", "-a", "--format", "json", seconds=engine.ASK_SECONDS)
+        if done.returncode:
+            raise ClassroomError(f"{self.name} cannot be looked at", engine.last_line(done.stderr))
+        return {node.name: node for node in read_nodes(done.stdout)}
+
     def wait(self, seconds: float = HEALTHY_SECONDS) -> None:
         """Wait until both nodes are healthy.
 
         Raises:
             ClassroomError: one is not, or not in time; says the last lines that it printed.
         """
-        until, restarts = time.monotonic() + seconds, 0
-        while True:
-            nodes = {one.service: one for one in engine.containers(self.name)}
-            sick = [name for name in NODES if name not in nodes or "(healthy)" not in nodes[name].status]
-            if not sick:
-                return
-            states = {nodes[name].state if name in nodes else "removed" for name in sick}
-            restarts = restarts + 1 if "restarting" in states else 0
-            lost = states & {"removed", "exited", "dead"} or any("(unhealthy)" in nodes[name].status for name in sick)
-            if lost or restarts >= RESTARTS or time.monotonic() > until:
-                raise self._unhealthy(sick, nodes)
-            time.sleep(LOOK_SECONDS)
+        nodes: dict[str, Node] = {}
+        restarts = 0
 
-    def _unhealthy(self, sick: list[str], nodes: Mapping[str, engine.Container]) -> ClassroomError:
+        def sick() -> list[str]:
+            return [name for name in NODES if name not in nodes or nodes[name].health != "healthy"]
+
+        def decided() -> bool:
+            nonlocal nodes, restarts
+            nodes = self.nodes()
+            found = [nodes.get(name, GONE) for name in sick()]
+            restarts = restarts + 1 if any(node.state == "restarting" for node in found) else 0
+            lost = any(node.state in LOST or node.health == "unhealthy" for node in found)
+            return not found or lost or restarts >= RESTARTS
+
+        wait_until(decided, seconds, every=LOOK_SECONDS)
+        if sick():
+            raise self._unhealthy([nodes.get(name, replace(GONE, name=name)) for name in sick()])
+
+    def _unhealthy(self, sick: list[Node]) -> ClassroomError:
         said = []
-        for name in sick:
-            container = nodes.get(name)
-            said.append(f"{self.name}: {name} is {container.status if container else 'gone'}; it said last:")
-            if container:
-                log = engine.ask("docker", "logs", "--tail", LOG_LINES, container.id)
+        for node in sick:
+            said.append(f"{self.name}: {node.name} is {node.status}; it said last:")
+            if node.id:
+                log = engine.ask("docker", "logs", "--tail", LOG_LINES, node.id)
                 said += [f"    {line}" for line in (log.stdout + log.stderr).splitlines()]
         seat = of_project(self.name)
         again = f", then make down{seat.words} and make up{seat.words}" if seat else ""
@@ -94,7 +137,7 @@ class Project:
     def remove(self) -> list[str]:
         """Remove containers, networks and volumes: what is left in spite of that."""
         said = ""
-        # The engine does not let go of a network at once.
+        # The engine may still hold a network for a moment after its containers are gone.
         for _ in range(3):
             done = self._ask("down", "-v", "--remove-orphans", seconds=REMOVE_SECONDS)
             said = engine.last_line(done.stderr)
@@ -105,13 +148,7 @@ class Project:
 
 
 def make_project(
-    name: str,
-    compose: tuple[str, ...],
-    place: Place,
-    ports: Mapping[str, int],
-    gpus: Gpus,
-    subnet: str = "",
-    **more: str,
+    name: str, place: Place, ports: Mapping[str, int], gpus: Gpus, subnet: str = "", **more: str
 ) -> Project:
     """The project with everything that was decided for it."""
     files, settings = ["docker-compose.yml"], {name: str(port) for name, port in ports.items()}
@@ -126,7 +163,7 @@ def make_project(
     if gpus.node1:
         files.append("docker-compose.gpu.yml")
         settings |= {"NODE1_GPUS": gpus.node1, "NODE2_GPUS": gpus.node2}
-    return Project(name, compose, settings | more, tuple(files))
+    return Project(name, settings | more, tuple(files))
 
 
 def build(project: Project, image: str) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from distlab.classroom import engine, gpus, seats
 from distlab.classroom.folder import prepare
-from distlab.classroom.ports import find_free
 from distlab.classroom.project import NODES, Project, build, make_project
 from distlab.classroom.settings import ROOT, ClassroomError
-from distlab.doctor.finding import Finding
+from distlab.doctor.diagnosis import Diagnosis
+from distlab.ports import free_ports
 
 NAME = "distlab-preflight"
 # Beyond the last seat, so that no seat's network is in its way.
@@ -30,7 +30,7 @@ WRITABLE = "see that WORKSHOP_UID, if set, owns it, that Docker is not rootless,
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Signals are ignored meanwhile: who interrupts a second time still wants nothing to be left."""
+    """Signals are ignored meanwhile, so that a second Ctrl-C does not stop the clearing up."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:
@@ -45,7 +45,7 @@ def clear(project: Project, folder: Path = FOLDER) -> list[str]:
     with _undisturbed():
         try:
             project.remove()
-            # What an interrupted start had asked of the engine may have been made after that.
+            # An interrupted start may have made a container after the first removal.
             time.sleep(SETTLE_SECONDS)
             left = project.remove()
         except ClassroomError as error:
@@ -54,34 +54,34 @@ def clear(project: Project, folder: Path = FOLDER) -> list[str]:
     return [*left, *([str(folder)] if folder.exists() else [])]
 
 
-def read_run(said: str, complaint: str, node: str, with_gpus: bool = False) -> Finding:
+def read_run(said: str, complaint: str, node: str, with_gpus: bool = False) -> Diagnosis:
     """What the JSON line of `distlab run` proves."""
     name = f"from {node}"
     lines = [line for line in said.splitlines() if line.startswith("{")]
     if not lines:
-        return Finding(name, "wrong", engine.last_line(complaint), CAUSES)
+        return Diagnosis(name, "wrong", engine.last_line(complaint), CAUSES)
     result = json.loads(lines[-1])
     if not result["ok"]:
-        return Finding(name, "wrong", str(result["error"]).partition("\n")[0], CAUSES)
+        return Diagnosis(name, "wrong", str(result["error"]).partition("\n")[0], CAUSES)
     ranks = [rank["host"] for rank in result["ranks"]]
     if ranks != RANKS:
-        return Finding(name, "wrong", f"ranks ran on {', '.join(ranks)}, not on {', '.join(RANKS)}", CAUSES)
-    setups = [one for records in result["metrics"].values() for one in records if one["event"] == "setup"]
-    devices = ", ".join(sorted({f"{one['device']} ({one['backend']})" for one in setups}))
+        return Diagnosis(name, "wrong", f"ranks ran on {', '.join(ranks)}, not on {', '.join(RANKS)}", CAUSES)
+    setups = [record for own in result["metrics"].values() for record in own if record["event"] == "setup"]
+    devices = ", ".join(sorted({f"{setup['device']} ({setup['backend']})" for setup in setups}))
     text = f"4 ranks on node1 and node2 trained on {devices}, in {result['seconds']:.0f} s"
-    if with_gpus and any(one["device"] == "cpu" for one in setups):
-        return Finding(name, "note", text, OLD_DRIVER)
-    return Finding(name, "fine", text)
+    if with_gpus and any(setup["device"] == "cpu" for setup in setups):
+        return Diagnosis(name, "note", text, OLD_DRIVER)
+    return Diagnosis(name, "fine", text)
 
 
-def _ask_nodes(with_gpus: bool) -> Iterator[Finding]:
-    nodes = {one.service: one.id for one in engine.containers(NAME)}
+def _ask_nodes(project: Project, with_gpus: bool) -> Iterator[Diagnosis]:
+    nodes = project.nodes()
     for node in NODES:
-        if engine.ask("docker", "exec", nodes[node], "test", "-w", "/workspace").returncode:
-            yield Finding(f"{node} writes", "wrong", "it cannot write its workspace", WRITABLE)
+        if engine.ask("docker", "exec", nodes[node].id, "test", "-w", "/workspace").returncode:
+            yield Diagnosis(f"{node} writes", "wrong", "it cannot write its workspace", WRITABLE)
     for node in NODES:
         print(f"{NAME}: training from {node}")
-        done = engine.ask("docker", "exec", nodes[node], *COMMAND, seconds=RUN_SECONDS)
+        done = engine.ask("docker", "exec", nodes[node].id, *COMMAND, seconds=RUN_SECONDS)
         yield read_run(done.stdout, done.stderr, node, with_gpus)
 
 
@@ -91,47 +91,43 @@ def make(
     """A project for a while, on free ports of this machine and in a folder of its own; the image is built.
 
     Raises:
-        ClassroomError: no compose answers, or there is no image.
+        ClassroomError: there is no image and none can be built.
     """
-    compose, _ = engine.find_compose()
     subnet = seats.subnet(number, settings) if settings.get("WORKSHOP_SUBNET") else ""
-    ports = dict(zip(seats.PORTS, find_free(len(seats.PORTS)), strict=True))
+    ports = dict(zip(seats.PORTS, free_ports(len(seats.PORTS)), strict=True))
     place = prepare(folder / "workspace", settings, own=True)
-    project = make_project(name, compose, place, ports, found, subnet, WORKSHOP_BIND="127.0.0.1")
+    project = make_project(name, place, ports, found, subnet, WORKSHOP_BIND="127.0.0.1")
     if note := build(project, settings["WORKSHOP_IMAGE"]):
         print(note)
     return project
 
 
-def prove(settings: Mapping[str, str]) -> list[Finding]:
-    """Build if need be, start two nodes, train from each of them, and remove all of it, whatever happens.
-
-    Raises:
-        ClassroomError: no compose answers.
-    """
-    compose, _ = engine.find_compose()
-    project = Project(NAME, compose)
-    # One that was killed could not clear up.
+def prove(settings: Mapping[str, str]) -> list[Diagnosis]:
+    """Build if need be, start two nodes, train from each of them, and remove all of it, whatever happens."""
+    project = Project(NAME)
+    # A preflight that was killed could not clear up.
     clear(project)
-    findings = []
+    diagnoses = []
     try:
         found = gpus.choose(settings)
         project = make(settings, found)
         print(f"{NAME}: starting")
         project.start()
         project.wait()
-        findings += _ask_nodes(bool(found.node1))
+        diagnoses += _ask_nodes(project, bool(found.node1))
     except OSError as error:
-        findings.append(Finding("nodes", "wrong", str(error), "mend that, and run make preflight again"))
+        diagnoses.append(Diagnosis("nodes", "wrong", str(error), "mend that, and run make preflight again"))
     except ClassroomError as error:
         *log, text = error.text.splitlines()
         print(*log, sep="\n")
-        findings.append(Finding("nodes", "wrong", text, error.remedy))
+        diagnoses.append(Diagnosis("nodes", "wrong", text, error.remedy))
     finally:
         print(f"{NAME}: being removed")
         left = clear(project)
         if left:
             print(f"{NAME}: left over: {', '.join(left)}")
     if left:
-        findings.append(Finding("tidying", "wrong", f"left over: {', '.join(left)}", "remove it with docker, or rm -r"))
-    return findings
+        diagnoses.append(
+            Diagnosis("tidying", "wrong", f"left over: {', '.join(left)}", "remove it with docker, or rm -r")
+        )
+    return diagnoses

@@ -4,9 +4,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from distlab.errors import DistlabError
+
 ROOT = Path(__file__).resolve().parents[3]
 
-# What docker-compose.yml falls back to, where a decision here needs it too.
+# The same defaults as in docker-compose.yml, for the settings that are read here.
 DEFAULTS = {
     "NODE1_BOARD_PORT": "8006",
     "NODE1_PORT": "8000",
@@ -19,7 +21,7 @@ DEFAULTS = {
 }
 
 
-class ClassroomError(Exception):
+class ClassroomError(DistlabError):
     """What stands in the way, and what to do about it, in one sentence."""
 
     def __init__(self, text: str, remedy: str) -> None:

@@ -13,10 +13,11 @@ from distlab.classroom.settings import ClassroomError
 def _refuse(wanted: list[Seat], settings: Mapping[str, str]) -> None:
     running = engine.containers()
     for seat in wanted:
-        for one in running:
-            if one.project == seat.project and engine.is_elsewhere(one):
+        for container in running:
+            if container.project == seat.project and engine.is_elsewhere(container):
                 raise ClassroomError(
-                    f"{seat.project} was started from {one.started_from}", "take another SEAT, or make down there first"
+                    f"{seat.project} was started from {container.started_from}",
+                    "take another SEAT, or make down there first",
                 )
     for clash in ports.clashes(wanted, settings, running):
         raise clash
@@ -29,7 +30,7 @@ def plan(wanted: list[Seat], settings: Mapping[str, str]) -> list[Project]:
         ClassroomError: something stands in the way of one of them; nothing was started.
     """
     engine.engine_version()
-    compose, _ = engine.find_compose()
+    engine.compose_version()
     _refuse(wanted, settings)
     found = gpus.choose(settings)
     print(f"GPUs: {found.text}" + (f". To use them: {found.remedy}" if found.remedy else ""))
@@ -41,7 +42,7 @@ def plan(wanted: list[Seat], settings: Mapping[str, str]) -> list[Project]:
         place = prepare(seat.copy, settings, own=bool(seat.number))
         if place.text:
             print(f"{seat.project}: {place.text}")
-        projects.append(make_project(seat.project, compose, place, seats.ports(seat, settings), found, subnet))
+        projects.append(make_project(seat.project, place, seats.ports(seat, settings), found, subnet))
     return projects
 
 

@@ -10,9 +10,9 @@ from distlab.classroom.seats import Seat, of_project
 from distlab.classroom.settings import ClassroomError
 
 BOARD_PORT = 6006
-# One that starts again and again is meant to run.
+# A container that restarts was started and not stopped, so its seat is missed when it has no page.
 UP = ("running", "restarting")
-# Asking JupyterLab means starting Python in the container.
+# Each question starts Python in a container, so not all at once.
 AT_ONCE = 8
 URLS_SECONDS = 120
 
@@ -48,17 +48,17 @@ def find(seats: list[Seat] | None = None) -> list[Page]:
         ClassroomError: nothing of them runs.
     """
     by_seat: dict[Seat, list[engine.Container]] = {seat: [] for seat in seats or []}
-    for one in sorted(engine.containers(), key=lambda one: one.service):
-        seat = of_project(one.project)
-        if seat and one.service in NODES and one.state in UP and (seats is None or seat in by_seat):
-            by_seat.setdefault(seat, []).append(one)
+    for container in sorted(engine.containers(), key=lambda container: container.service):
+        seat = of_project(container.project)
+        if seat and container.service in NODES and container.state in UP and (seats is None or seat in by_seat):
+            by_seat.setdefault(seat, []).append(container)
     if not any(by_seat.values()):
         words = seats[0].words if seats and len(seats) == 1 else ""
         raise ClassroomError("nothing of the workshop runs here", f"start it with make up{words}")
-    asked = [one for seat in sorted(by_seat) for one in by_seat[seat] if one.state == "running"]
+    asked = [container for seat in sorted(by_seat) for container in by_seat[seat] if container.state == "running"]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         pages = [page for found in pool.map(_pages, asked) for page in found]
-    here = {(one.project, one.service) for one in asked}
+    here = {(container.project, container.service) for container in asked}
     for seat in by_seat:
         lost = [name for name in NODES if (seat.project, name) not in here]
         pages += [Page(seat.project, name, f"does not run: make up{seat.words}", ok=False) for name in lost]
@@ -67,6 +67,6 @@ def find(seats: list[Seat] | None = None) -> list[Page]:
 
 def print_pages(pages: list[Page]) -> None:
     """One line for each, labelled."""
-    first, second = max(len(one.project) for one in pages), max(len(one.name) for one in pages)
-    for one in pages:
-        print(f"{one.project:{first}}  {one.name:{second}}  {one.text}")
+    first, second = max(len(page.project) for page in pages), max(len(page.name) for page in pages)
+    for page in pages:
+        print(f"{page.project:{first}}  {page.name:{second}}  {page.text}")

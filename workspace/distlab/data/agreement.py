@@ -1,4 +1,4 @@
-"""All ranks of a group read the same set, or stop with the same sentence."""
+"""All ranks of a group read the same set, or stop with the same message."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from distlab.data.sets import fall_back
-from distlab.data.store import Prepared, data_root, speak
+from distlab.data.store import HostDataError, Prepared, data_root, speak
 
 if TYPE_CHECKING:
     from distlab.process import Rank
@@ -19,7 +19,7 @@ def agree(
 
     Raises:
         Exception: this rank's own failure.
-        RuntimeError: another rank's failure, with its host and rank; or hosts hold different data.
+        HostDataError: another rank's failure, with its host and rank; or hosts hold different data.
     """
     found, failure = None, None
     try:
@@ -31,7 +31,7 @@ def agree(
         raise failure
     for card in cards:
         if card["failure"]:
-            raise RuntimeError(f"rank {card['rank']} on {card['host']}: {card['failure']}")
+            raise HostDataError(f"rank {card['rank']} on {card['host']}: {card['failure']}")
     names = {card["name"] for card in cards}
     if names == {"fashion-mnist", "digits"}:
         lacking = next(card for card in cards if card["name"] == "digits")
@@ -40,7 +40,7 @@ def agree(
         return replace(found, note=f"{lacking['host']}: {lacking['note']}")
     for card in cards:
         if card["digest"] != cards[0]["digest"]:
-            raise RuntimeError(
+            raise HostDataError(
                 f"{card['host']} has other data than {cards[0]['host']}: {card['what']} against {cards[0]['what']}. "
                 "Copy the same files to both, or let both use one shared folder"
             )

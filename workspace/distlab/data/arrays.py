@@ -48,12 +48,12 @@ def read(folder: Path, split: str) -> Split:
 
 
 def channel_moments(images: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel, on the scale 0 to 1. Exact: it counts grey levels."""
+    """Mean and standard deviation of each channel, on the scale 0 to 1. Exact, from counts of the 256 levels."""
     levels = np.arange(256) / 255
     mean, std = [], []
     for channel in range(images.shape[1]):
         share = np.bincount(images[:, channel].reshape(-1), minlength=256) / images[:, channel].size
         mean.append(float(share @ levels))
-        # A channel of one colour has no spread: leave it as it is instead of dividing by 0.
+        # 1 for a channel of one colour, since images are divided by it.
         std.append(float(np.sqrt(share @ (levels - mean[-1]) ** 2)) or 1.0)
     return mean, std

@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, Subset, default_collate
 
+from distlab.errors import SettingError
 from distlab.process import read_placement
 
 SHARED_MEMORY = "/dev/shm"
-# Two batches wait for their turn and one is being made.
+# A worker prefetches two batches and is making a third.
 BATCHES_PER_WORKER = 3
 
 
 class Batch(Sequence):
-    """Samples fetched together. A list of (image, label) to whoever wants one, two tensors to `collate`."""
+    """Samples fetched together: a sequence of (image, label), which `collate` takes apart without copying."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
         self.images, self.labels = images, labels
@@ -49,7 +50,7 @@ def loader(
 
     Args:
         seed: with `shuffle`, two loaders of one seed give the same epochs, each epoch in an order of its own.
-        workers: processes that load. Fewer are used, and said so, when shared memory is too small for them.
+        workers: processes that load. Fewer, with a line on stderr, when shared memory is too small.
 
     Raises:
         ValueError: both a sampler and shuffle are given.
@@ -70,7 +71,7 @@ def loader(
 
 
 def shard(dataset: Dataset, rank: int, world_size: int) -> Subset:
-    """A rank's part of a data set: every sample on one rank, sizes differ by at most one.
+    """A rank's part of a data set: each sample on exactly one rank, sizes differ by at most one.
 
     For validation, where the padding of DistributedSampler would count samples twice.
     """
@@ -83,10 +84,10 @@ def require_samples(n_samples: int, world_size: int) -> None:
     """Refuse more ranks than samples.
 
     Raises:
-        ValueError: some rank would have nothing to train on.
+        SettingError: some rank would have nothing to train on.
     """
     if n_samples < world_size:
-        raise ValueError(
+        raise SettingError(
             f"{world_size} ranks cannot share {n_samples} sample{'s' if n_samples != 1 else ''}: "
             f"start at most {n_samples} or give more data"
         )

@@ -1,4 +1,4 @@
-"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32, through torchvision, which checks its sums.
+"""CIFAR-10: 50,000 + 10,000 colour images of 32 x 32, through torchvision, which checks its checksums.
 
 Alex Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009.
 """
@@ -41,5 +41,5 @@ def make(part: Path, root: Path, say: Callable[[str], None]) -> dict:
         raise Unavailable(f"{what} ({reason}): copy a whole {ARCHIVE_FOLDER} into {root}") from None
     finally:
         shutil.rmtree(part / "work", ignore_errors=True)
-    splits = [(one.data.transpose(0, 3, 1, 2), np.asarray(one.targets)) for one in (train, val)]
+    splits = [(split.data.transpose(0, 3, 1, 2), np.asarray(split.targets)) for split in (train, val)]
     return arrays.write(part, *splits, list(train.classes), source="torchvision")

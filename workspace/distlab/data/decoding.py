@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from distlab.errors import DistlabError
+
 ENDINGS = {".jpg", ".jpeg", ".png"}
 # Where a whole file of each format ends: JPEG's end-of-image, PNG's IEND chunk.
 LAST_BYTES = {b"\xff\xd8": b"\xff\xd9", b"\x89P": b"IEND\xaeB`\x82"}
 
 
-class Damaged(ValueError):
+class Damaged(DistlabError, ValueError):
     """An image file that cannot be decoded. The message is the reason alone."""
 
 
@@ -25,7 +27,7 @@ def decode(path: str | os.PathLike, size: int) -> np.ndarray:
 
     try:
         with Image.open(path) as image:
-            # JPEG decodes at a fraction of its size for a fraction of the time.
+            # JPEG can decode at a fraction of its size, which is faster.
             image.draft("RGB", (2 * size, 2 * size))
             image.load()
             square = _central_square(_in_8_bits(image).convert("RGB"))
@@ -33,7 +35,7 @@ def decode(path: str | os.PathLike, size: int) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:
-        # Pillow's complaints about content carry no errno; what the system says about the file does.
+        # Pillow's own errors about a file's content have no errno, the system's have.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise Damaged(_reason(error, path)) from None

@@ -114,16 +114,15 @@ def from_apt(work: Path, root: Path, say: Say) -> Path:
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise Unavailable("no apt-get here")
     say("fetching Fashion-MNIST (31 MB) with apt-get")
-    # Here apt knows the package only if somebody has run `apt-get update`, which needs root.
-    # With lists of its own it needs none.
+    # apt knows the package only after `apt-get update`, which needs root unless it has package lists of its own.
     if not _apt(work, "download", PACKAGE, seconds=DOWNLOAD_SECONDS):
         own = ("-o", f"Dir::State::Lists={work}/lists", "-o", "APT::Update::Error-Mode=any")
         updated = _apt(work, "update", *own, seconds=UPDATE_SECONDS)
-        # One dead source among several need not be the one that has the package.
+        # Not fatal: the package may come from another source than the one that failed.
         reason = "" if updated else _first_error(work / "apt.log")
         if not _apt(work, "download", PACKAGE, *own, seconds=DOWNLOAD_SECONDS):
             raise Unavailable(reason or _first_error(work / "apt.log"))
-    # A first try that was cut off may have left a part of an older one.
+    # The newest, since a download that was cut off may have left a part of an older one.
     deb = max(work.glob("*.deb"), key=lambda path: path.stat().st_mtime_ns)
     if not _run(work, "dpkg-deb", "-x", deb.name, "unpacked", seconds=60):
         raise Unavailable(_first_error(work / "apt.log"))
@@ -131,7 +130,7 @@ def from_apt(work: Path, root: Path, say: Say) -> Path:
 
 
 def from_torchvision(work: Path, root: Path, say: Say) -> Path:
-    """torchvision's own download, which checks sums of its own as well."""
+    """torchvision's own download, which also checks checksums."""
     try:
         from torchvision.datasets import FashionMNIST
     except (ImportError, RuntimeError) as error:
@@ -174,7 +173,7 @@ def _apt(work: Path, *arguments: str, seconds: float) -> bool:
 
 
 def _run(work: Path, *command: str, seconds: float) -> bool:
-    # Killed with its parent where setpriv exists: a killed rank must leave nothing running.
+    # Killed together with its parent, where setpriv exists.
     tie = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     with open(work / "apt.log", "wb") as log:
         try:

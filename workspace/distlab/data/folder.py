@@ -1,7 +1,7 @@
 """Image folders: one folder per class, at the top or below `train/` and `val/`.
 
-A folder is examined once per machine. What fits is kept decoded; of the rest an index is kept,
-so that all ranks read the same list of whole files.
+A folder is examined once per machine. A set that fits into CACHE_BYTES is decoded once and stored as arrays;
+of a larger one the list of its whole files is stored, so that all ranks read the same.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from distlab.data import arrays, decoding
-from distlab.data.store import Prepared, once
+from distlab.data.store import DataError, Prepared, once
 
 CACHE_BYTES = 512 * 2**20
 HOLD_OUT = 5
 BLOCK = 1000
-VOICE_SECONDS = 10.0
+SECONDS_BETWEEN_NOTICES = 10.0
 # Means and deviations of ImageNet's channels, for sets too large to measure.
 IMAGENET_MEAN, IMAGENET_STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -47,13 +47,13 @@ def prepare(
         on_damaged: 'stop' raises at the first damaged file, 'skip' leaves all of them out.
 
     Raises:
-        ValueError: the folder is no image folder, a class is empty, splits differ, a file is damaged.
+        DataError: the folder is no image folder, a class is empty, splits differ, a file is damaged.
     """
     classes, files = scan(top)
     name = name or top.name or "folder"
-    place = hashlib.sha256(f"{top}\n{size}".encode()).hexdigest()[:8]
+    location = hashlib.sha256(f"{top}\n{size}".encode()).hexdigest()[:8]
     state = hashlib.sha256(repr(files).encode()).hexdigest()[:12]
-    family = f"{name}-{size}px-{place}-"
+    family = f"{name}-{size}px-{location}-"
 
     def make(part: Path) -> dict:
         facts = {**_make(part, top, classes, files, size, say), "name": name}
@@ -67,11 +67,11 @@ def prepare(
         return found
     more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
     if on_damaged == "stop":
-        raise ValueError(
+        raise DataError(
             f"damaged image: {damaged[0]}{more}. Replace or delete it, or leave such files out with on_damaged skip"
         )
     if found.facts["emptied"]:
-        raise ValueError(f"no whole image is left of class {found.facts['emptied'][0]}: damaged: {damaged[0]}{more}")
+        raise DataError(f"no whole image is left of class {found.facts['emptied'][0]}: damaged: {damaged[0]}{more}")
     first = top / found.facts["damaged"][0][0]
     skipped = f"skipped {len(damaged)} damaged image{'s' if len(damaged) > 1 else ''}: {first}{more}"
     return replace(found, note="; ".join(filter(None, (found.note, skipped))))
@@ -81,22 +81,22 @@ def scan(top: Path) -> tuple[list[str], list[File]]:
     """Classes and image files of a folder, sorted. Hidden files and folders do not count.
 
     Raises:
-        ValueError: no class folders, an empty class folder, one split missing, splits that differ.
+        DataError: no class folders, an empty class folder, one split missing, splits that differ.
     """
     inside = _folders(top)
     splits = [name for name in ("train", "val") if name in inside and _folders(top / name)]
     if len(splits) == 1:
         other = "val" if splits == ["train"] else "train"
-        raise ValueError(
+        raise DataError(
             f"{top} has {splits[0]}/ but no {other}/ with class folders: add it, or name one split's folder"
         )
     if not splits:
         classes = inside
         if not classes:
-            raise ValueError(f"{top} has no class folders: put the images of each class in a folder of its own there")
+            raise DataError(f"{top} has no class folders: put the images of each class in a folder of its own there")
         files = sorted(file for label in range(len(classes)) for file in _hold_out(_walk(top, "", label, classes)))
         if not any(file.split == "val" for file in files):
-            raise ValueError(f"every class of {top} has one image: add more, some are needed for validation")
+            raise DataError(f"every class of {top} has one image: add more, some are needed for validation")
         return classes, files
     by_split = {split: _folders(top / split) for split in splits}
     classes = by_split["train"]
@@ -109,7 +109,7 @@ def scan(top: Path) -> tuple[list[str], list[File]]:
             )
             if extra
         ]
-        raise ValueError(f"the classes of {top} differ: {'; '.join(missing)}. Both splits need the same class folders")
+        raise DataError(f"the classes of {top} differ: {'; '.join(missing)}. Both splits need the same class folders")
     return classes, sorted(
         file for split in splits for label in range(len(classes)) for file in _walk(top, split, label, classes)
     )
@@ -135,7 +135,7 @@ def _walk(top: Path, split: str, label: int, classes: list[str]) -> list[File]:
                 status = os.stat(path)
                 found.append(File(split, os.path.relpath(path, top), label, status.st_size, status.st_mtime_ns))
     if not found:
-        raise ValueError(f"class folder {start} holds no JPEG or PNG image: add some or remove the folder")
+        raise DataError(f"class folder {start} holds no JPEG or PNG image: add some or remove the folder")
     return sorted(found)
 
 
@@ -156,12 +156,12 @@ def _make(part: Path, top: Path, classes: list[str], files: list[File], size: in
         return None
 
     reasons: list[str | None] = []
-    voice = time.monotonic() + VOICE_SECONDS
+    next_notice = time.monotonic() + SECONDS_BETWEEN_NOTICES
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for start in range(0, len(files), BLOCK):
             reasons += pool.map(look, range(start, min(start + BLOCK, len(files))))
-            if time.monotonic() > voice:
-                voice += VOICE_SECONDS
+            if time.monotonic() > next_notice:
+                next_notice += SECONDS_BETWEEN_NOTICES
                 say(f"{len(reasons):,} of {len(files):,} images of {top} are done")
     whole = np.array([reason is None for reason in reasons])
     splits = np.array([file.split for file in files])

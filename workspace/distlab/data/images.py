@@ -15,7 +15,8 @@ from distlab.data import arrays, decoding
 from distlab.data.agreement import agree
 from distlab.data.batches import Batch
 from distlab.data.sets import SIDE, prepare
-from distlab.data.store import Prepared
+from distlab.data.store import HostDataError, Prepared
+from distlab.errors import SettingError
 
 if TYPE_CHECKING:
     from distlab.process import Rank
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Images:
-    """A set of images to train and validate on. `note` is a line to say aloud, or empty."""
+    """A set of images to train and validate on. `note` is a line to print, or empty."""
 
     name: str
     train: "ImageSet"
@@ -56,16 +57,16 @@ class ImageSet(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        place = torch.tensor([index % len(self)])
-        return self._normalise(self.pixels(place))[0], int(self.labels[index])
+        chosen = torch.tensor([index % len(self)])
+        return self._normalise(self.pixels(chosen))[0], int(self.labels[index])
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        # One index_select takes a tenth of the time of indexing by a list.
-        places = torch.as_tensor(indices)
-        return Batch(self._normalise(self.pixels(places)), self.labels.index_select(0, places))
+        # index_select takes a tenth of the time that indexing by a list does.
+        chosen = torch.as_tensor(indices)
+        return Batch(self._normalise(self.pixels(chosen)), self.labels.index_select(0, chosen))
 
-    def pixels(self, places: Tensor) -> Tensor:
-        """The images at these places (N,) as they are, (N, C, H, W) uint8."""
+    def pixels(self, indices: Tensor) -> Tensor:
+        """The images at these indices (N,), not normalised, (N, C, H, W) uint8."""
         raise NotImplementedError
 
     def _normalise(self, pixels: Tensor) -> Tensor:
@@ -79,13 +80,13 @@ class InMemory(ImageSet):
         super().__init__(labels, mean, std)
         self.images = images
 
-    def pixels(self, places: Tensor) -> Tensor:
+    def pixels(self, indices: Tensor) -> Tensor:
         """Images of these samples: (samples, channels, height, width), uint8."""
-        return self.images.index_select(0, places)
+        return self.images.index_select(0, indices)
 
-    def subset(self, places: Tensor) -> "InMemory":
+    def subset(self, indices: Tensor) -> "InMemory":
         """A set of its own with only these samples."""
-        return InMemory(self.pixels(places), self.labels[places], self.mean, self.std)
+        return InMemory(self.pixels(indices), self.labels[indices], self.mean, self.std)
 
 
 class OnDisk(ImageSet):
@@ -104,14 +105,14 @@ class OnDisk(ImageSet):
         super().__init__(labels, mean, std)
         self.top, self.paths, self.classes, self.size = top, paths, classes, size
 
-    def pixels(self, places: Tensor) -> Tensor:
+    def pixels(self, indices: Tensor) -> Tensor:
         """Images of these samples, decoded now: (samples, channels, height, width), uint8."""
-        return torch.from_numpy(np.stack([self._decode(place) for place in places.tolist()]))
+        return torch.from_numpy(np.stack([self._decode(index) for index in indices.tolist()]))
 
-    def subset(self, places: Tensor) -> "OnDisk":
+    def subset(self, indices: Tensor) -> "OnDisk":
         """A set of its own with only these samples."""
-        chosen = self.paths[places.numpy()]
-        return OnDisk(self.top, chosen, self.labels[places], self.classes, self.size, self.mean, self.std)
+        chosen = self.paths[indices.numpy()]
+        return OnDisk(self.top, chosen, self.labels[indices], self.classes, self.size, self.mean, self.std)
 
     def _decode(self, index: int) -> np.ndarray:
         path = self.top / os.fsdecode(self.paths[index].item())
@@ -119,7 +120,7 @@ class OnDisk(ImageSet):
             return decoding.decode(path, self.size)
         except decoding.Damaged as error:
             name = self.classes[self.labels[index]]
-            raise RuntimeError(f"damaged image: {decoding.describe(path, name, str(error))}") from None
+            raise HostDataError(f"damaged image: {decoding.describe(path, name, str(error))}") from None
 
 
 def load(
@@ -141,13 +142,15 @@ def load(
         limit: at most this many training samples, taken evenly from the classes, and a fifth of it for validation.
         me: this rank; None prepares alone.
         on_damaged: 'stop' raises for a damaged file of an image folder, 'skip' leaves it out on all ranks.
-        size: side in pixels to which the pictures of an image folder are brought.
+        size: side in pixels to which the pictures of an image folder are resized.
 
     Raises:
-        ValueError, OSError, RuntimeError, TimeoutError: as `prepare` does, on every rank of a group.
+        SettingError: limit is below 1.
+        DataError, DataFolderError, PrepareTimeout, Unavailable: as `prepare` does.
+        HostDataError: another rank failed so, or holds other data.
     """
     if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit} leaves nothing to train on: give 1 or more")
+        raise SettingError(f"limit={limit} leaves nothing to train on: give 1 or more")
     how = {"root": root, "leads": me is None or me.local_rank == 0}
 
     def get() -> Prepared:
@@ -165,7 +168,7 @@ def load(
 def _open(found: Prepared, split: str) -> ImageSet:
     facts = found.facts
     if facts["kind"] == "arrays":
-        images, labels = (torch.from_numpy(one) for one in arrays.read(found.folder, split))
+        images, labels = map(torch.from_numpy, arrays.read(found.folder, split))
         return InMemory(images, labels, facts["mean"], facts["std"])
     paths = np.load(found.folder / f"{split}-paths.npy", mmap_mode="r")
     labels = torch.from_numpy(np.load(found.folder / f"{split}-labels.npy"))

@@ -9,6 +9,7 @@ from torch.utils.data import Dataset
 
 from distlab.data.batches import Batch
 from distlab.data.stdlib import text
+from distlab.data.store import DataError
 
 VAL_SHARE = 10
 
@@ -50,13 +51,13 @@ def sequences(limit_bytes: int, context: int, multiple: int = 1) -> Text:
             A pipeline needs batches of one size.
 
     Raises:
-        ValueError: there are not enough bytes for `multiple` sequences.
+        DataError: there are not enough bytes for `multiple` sequences.
     """
 
     def part(content: Tensor, which: str) -> Sequences:
         number = (len(content) - 1) // context // multiple * multiple
         if not number:
-            raise ValueError(
+            raise DataError(
                 f"{len(content):,} bytes of text for {which} are fewer than {multiple} sequences of {context}: "
                 "use a larger --limit or a smaller --batch-size"
             )

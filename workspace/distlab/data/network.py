@@ -15,7 +15,7 @@ def offline() -> bool:
 
 @contextmanager
 def short_timeouts() -> Iterator[None]:
-    """torchvision's downloads have no time-out of their own: here they give up after 10 s of silence."""
+    """Downloads give up after 10 s of silence: torchvision's have no timeout of their own."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(CONNECT_SECONDS)
     try:

@@ -60,7 +60,7 @@ def _cut(photo, part: Path, name: str, random: np.random.Generator) -> None:
     width, height = photo.size
     edge = int(height * TRAIN_SHARE)
     bands = {"train": (0, edge), "val": (edge, height)}
-    # Both splits show the photograph at the same scales: those that fit the smaller band.
+    # One range of scales for both splits, so that crops fit the smaller band, too.
     largest = min(LARGEST_CROP, height - edge, width)
     for split, (top, bottom) in bands.items():
         folder = part / split / name

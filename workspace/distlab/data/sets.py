@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from distlab.data import folder
-from distlab.data.store import Prepared, Unavailable, data_root, once, speak
+from distlab.data.store import DataError, Prepared, Unavailable, data_root, once, speak
+from distlab.errors import SettingError
 
 NAMES = ("fashion-mnist", "digits", "cifar10", "photos")
 SIDE = 96
@@ -28,18 +29,18 @@ def prepare(
         name: one of NAMES, or the path of an image folder.
         root: where prepared data live, instead of DISTLAB_DATA or `~/.cache/distlab/data`.
         on_damaged: 'stop' or 'skip', for damaged files of an image folder.
-        size: side in pixels to which the pictures of an image folder are brought.
+        size: side in pixels to which the pictures of an image folder are resized.
         leads: this process goes first, as the first rank of a host does.
         retry: try the network again although it failed within the last 10 minutes.
 
     Raises:
-        ValueError: no such set, or the image folder has a fault; the message names it.
-        OSError: the data folder cannot be written, or is full.
-        TimeoutError: another process was still preparing at the deadline.
+        DataError: no such set, or the image folder has a fault; the message names it.
+        DataFolderError: the data folder cannot be written, or is full.
+        PrepareTimeout: another process was still preparing at the deadline.
         Unavailable: the set cannot be had here.
     """
     if on_damaged not in ("stop", "skip"):
-        raise ValueError(f"on_damaged={on_damaged!r} is unknown: use 'stop' or 'skip'")
+        raise SettingError(f"on_damaged={on_damaged!r} is unknown: use 'stop' or 'skip'")
     home = data_root(root)
     how = {"leads": leads, "retry": retry, "say": say}
     if name == "fashion-mnist":
@@ -59,7 +60,7 @@ def prepare(
         made = once(home / "photos", photos.make, **how)
         top, label = made.folder, "photos"
     elif not top.is_dir():
-        raise ValueError(f"no data set {str(name)!r}: it is neither {', '.join(NAMES)} nor a folder of images")
+        raise DataError(f"no data set {str(name)!r}: it is neither {', '.join(NAMES)} nor a folder of images")
     found = folder.prepare(top, home, name=label, size=size, on_damaged=on_damaged, leads=leads, say=say)
     if name == "photos":
         return replace(found, note="; ".join(filter(None, (made.note, found.note))))

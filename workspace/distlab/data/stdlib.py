@@ -8,8 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from distlab.errors import DistlabError, SettingError
+
 LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 HOLD_OUT = 10
+
+
+class NoSources(DistlabError, FileNotFoundError):
+    """This Python came without the sources of its library."""
 
 
 def text(limit_bytes: int = 4_000_000, split: str = "train") -> Tensor:
@@ -18,13 +24,13 @@ def text(limit_bytes: int = 4_000_000, split: str = "train") -> Tensor:
     Every tenth file is for split 'val'. The same on machines with the same Python, else alike.
 
     Raises:
-        ValueError: unknown split, or a limit below 1.
-        FileNotFoundError: this Python came without its sources.
+        SettingError: unknown split, or a limit below 1.
+        NoSources: this Python came without its sources.
     """
     if split not in ("train", "val"):
-        raise ValueError(f"split={split!r} is unknown: use 'train' or 'val'")
+        raise SettingError(f"split={split!r} is unknown: use 'train' or 'val'")
     if limit_bytes < 1:
-        raise ValueError(f"limit_bytes={limit_bytes} leaves no text: give 1 or more")
+        raise SettingError(f"limit_bytes={limit_bytes} leaves no text: give 1 or more")
     content = bytearray()
     for number, path in enumerate(source_files()):
         if (number % HOLD_OUT == HOLD_OUT - 1) == (split == "val"):
@@ -32,7 +38,7 @@ def text(limit_bytes: int = 4_000_000, split: str = "train") -> Tensor:
             if len(content) >= limit_bytes:
                 break
     if not content:
-        raise FileNotFoundError(f"no Python sources in {sysconfig.get_path('stdlib')}: this Python came without them")
+        raise NoSources(f"no Python sources in {sysconfig.get_path('stdlib')}: this Python came without them")
     return torch.frombuffer(content, dtype=torch.uint8)[:limit_bytes]
 
 

@@ -2,7 +2,7 @@
 
 A prepared set is a folder with a marker, `set.json`, that lists its files and their sizes. It is
 made under a lock in a hidden sibling and renamed when whole, so whoever finds the marker reads
-complete data, and a killed preparer leaves nothing but a sibling that the next one removes.
+complete data. A process that is killed meanwhile leaves only a sibling, which the next one removes.
 """
 
 import errno
@@ -19,15 +19,38 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from distlab.errors import DistlabError
+from distlab.waiting import wait_until
+
 FORMAT = 1
 MARKER = "set.json"
-VOICE_SECONDS = 3.0
+SECONDS_BEFORE_NOTICE = 3.0
 LEADER_SECONDS = 2.0
 RETRY_SECONDS = 600.0
 
 
-class Unavailable(RuntimeError):
-    """A set cannot be had here, and why. `remember`: trying again soon would only cost time."""
+class DataError(DistlabError, ValueError):
+    """No such set, or its files have a fault; the message names it."""
+
+
+class HostDataError(DistlabError, RuntimeError):
+    """What one host holds stops all ranks; names the host or the file."""
+
+
+class DataFolderError(DistlabError, OSError):
+    """The data folder cannot be written or is full."""
+
+
+class FolderTaken(DataFolderError, FileExistsError):
+    """Something else has the name of the set's folder."""
+
+
+class PrepareTimeout(DistlabError, TimeoutError):
+    """Another process was still preparing at the deadline."""
+
+
+class Unavailable(DistlabError, RuntimeError):
+    """A set cannot be had here, and why. `remember`: do not try again for 10 minutes."""
 
     def __init__(self, reason: str, remember: bool = False) -> None:
         super().__init__(reason)
@@ -38,7 +61,10 @@ class Unavailable(RuntimeError):
 class Prepared:
     """A set ready to be read.
 
-    Its folder, what its marker says, a line to say aloud, and whether this process made it just now.
+    Attributes:
+        facts: what its marker says: name, classes, shape, sizes, mean, std, digest.
+        note: a line to print, or empty.
+        fresh: this process has just made it.
     """
 
     folder: Path
@@ -48,7 +74,7 @@ class Prepared:
 
 
 def speak(text: str) -> None:
-    """Say a line at once, beside whatever the program prints."""
+    """Print a line to stderr at once."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -92,8 +118,8 @@ def once(
         retry: try again although a recent attempt found the set unavailable.
 
     Raises:
-        OSError: the data folder cannot be written, or is full.
-        TimeoutError: another process was still preparing at the deadline.
+        DataFolderError: the data folder cannot be written, or is full.
+        PrepareTimeout: another process was still preparing at the deadline.
         Unavailable: `make` said so, now or within the last 10 minutes.
     """
     if found := find(folder):
@@ -123,7 +149,7 @@ def once(
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise OSError(
+            raise DataFolderError(
                 error.errno,
                 f"no space left in {root} while preparing {name}: free some or set DISTLAB_DATA to a folder with room",
             ) from None
@@ -131,7 +157,9 @@ def once(
             _clear(part, old)
     found = find(folder)
     if found is None:
-        raise OSError(f"{folder} was prepared but cannot be read back: is something else removing files there?")
+        raise DataFolderError(
+            errno.EIO, f"{folder} was prepared but cannot be read back: is something else removing files there?"
+        )
     return replace(found, fresh=True)
 
 
@@ -142,7 +170,7 @@ def _make_root(root: Path) -> None:
         probe.write_bytes(b"x")
         probe.unlink()
     except OSError as error:
-        raise OSError(
+        raise DataFolderError(
             error.errno,
             f"cannot write the data folder {root}: {error.strerror}. "
             "Free space or set DISTLAB_DATA to a folder that you own",
@@ -150,25 +178,23 @@ def _make_root(root: Path) -> None:
 
 
 def _let_the_leader_begin(folder: Path, failed: Path) -> None:
-    until = time.monotonic() + LEADER_SECONDS
-    while time.monotonic() < until and not (find(folder) or failed.exists()):
-        time.sleep(0.05)
+    wait_until(lambda: find(folder) or failed.exists(), LEADER_SECONDS)
 
 
 @contextmanager
 def _only_writer(path: Path, name: str, say: Callable[[str], None]) -> Iterator[None]:
-    # The lock is per machine: locks over network folders are not to be trusted, and two machines
-    # that prepare one set at once do no harm, since the first rename wins.
+    # A lock per machine, since locks on network folders are unreliable. Two machines may prepare one set at
+    # the same time: the first rename wins.
     limit = wait_seconds()
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=min(VOICE_SECONDS, limit))
+        lock.acquire(timeout=min(SECONDS_BEFORE_NOTICE, limit))
     except Timeout:
         say(f"waiting for another process on this machine to prepare {name}, at most {limit:.0f} s")
         try:
-            lock.acquire(timeout=max(0.0, limit - VOICE_SECONDS))
+            lock.acquire(timeout=max(0.0, limit - SECONDS_BEFORE_NOTICE))
         except Timeout:
-            raise TimeoutError(
+            raise PrepareTimeout(
                 f"another process on {socket.gethostname()} was still preparing {name} after {limit:.0f} s "
                 f"(it holds {path}): stop it, or run `python -m distlab.data {name}` first"
             ) from None
@@ -199,8 +225,9 @@ def _publish(part: Path, folder: Path, old: Path) -> None:
         if find(folder):
             return
         if not (folder / MARKER).exists():
-            raise FileExistsError(
-                f"{folder} is in the way and was not made by distlab: move it or set DISTLAB_DATA elsewhere"
+            raise FolderTaken(
+                errno.EEXIST,
+                f"{folder} is in the way and was not made by distlab: move it or set DISTLAB_DATA elsewhere",
             ) from None
         folder.rename(old)
         part.rename(folder)

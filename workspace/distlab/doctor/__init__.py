@@ -1,11 +1,11 @@
 """What is here, what will work, what is wrong and how to mend it."""
 
-from distlab.doctor.finding import Finding, print_findings
+from distlab.doctor.diagnosis import Diagnosis, print_findings
 
-__all__ = ["Finding", "examine", "print_findings"]
+__all__ = ["Diagnosis", "examine", "print_findings"]
 
 
-# The machine that holds the containers uses findings too, and lacks what the checks import.
+# `classroom` uses diagnoses on a machine that has only Python, where the checks cannot be imported.
 def __getattr__(name: str) -> object:
     if name != "examine":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from distlab import course, horovod_wheel
-from distlab.doctor.finding import Finding
+from distlab import course
+from distlab.doctor.diagnosis import Diagnosis
 from distlab.hosts import HostsError, find
 from distlab.hosts.gpus import list_gpus
 from distlab.hosts.host import machine_cores
@@ -38,143 +38,145 @@ print(json.dumps({
 """
 
 
-def check_python() -> Finding:
+def check_python() -> Diagnosis:
     """Python is new enough."""
     text = f"Python {sys.version.split()[0]}"
     if sys.version_info < OLDEST_PYTHON:
-        return Finding("Python", "wrong", text, "install Python 3.11 or newer, delete .venv, and run make lab again")
-    return Finding("Python", "fine", text)
+        return Diagnosis("Python", "wrong", text, "install Python 3.11 or newer, delete .venv, and run make lab again")
+    return Diagnosis("Python", "fine", text)
 
 
-def check_pair() -> Finding:
+def check_pair() -> Diagnosis:
     """torch and torchvision are the pair that was built together."""
     versions = {}
     for name in ("torch", "torchvision"):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            return Finding("torch", "wrong", f"{name} is not installed", "run make lab, which installs pinned versions")
+            return Diagnosis(
+                "torch", "wrong", f"{name} is not installed", "run make lab, which installs pinned versions"
+            )
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     for needed in importlib.metadata.requires("torchvision") or []:
         match = re.match(r"torch\s*\(?==\s*([\w.+]+)", needed)
         if match and versions["torch"].partition("+")[0] != match[1]:
             remedy = f"torchvision wants torch {match[1]}: {REINSTALL}"
-            return Finding("torch", "wrong", text, remedy)
-    return Finding("torch", "fine", text)
+            return Diagnosis("torch", "wrong", text, remedy)
+    return Diagnosis("torch", "fine", text)
 
 
-def check_imports() -> Finding:
+def check_imports() -> Diagnosis:
     """torch and torchvision import together, asked of another process so that this one stays light."""
     answer = subprocess.run(
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False
     )
     if answer.returncode:
         last = answer.stderr.strip().splitlines()[-1] if answer.stderr.strip() else f"status {answer.returncode}"
-        return Finding("backends", "wrong", last, f"torch and torchvision do not fit: {REINSTALL}")
+        return Diagnosis("backends", "wrong", last, f"torch and torchvision do not fit: {REINSTALL}")
     facts = json.loads(answer.stdout.splitlines()[-1])
     if not facts["gloo"]:
-        return Finding("backends", "wrong", "this torch has no gloo", "install the torch of constraints.txt")
+        return Diagnosis("backends", "wrong", "this torch has no gloo", "install the torch of constraints.txt")
     driver = len(list_gpus())
     if driver and facts["gpus"] < driver:
-        return Finding(
+        return Diagnosis(
             "backends",
             "note",
             f"the driver shows {driver} GPUs, torch sees {facts['gpus']}",
             "the driver may be older than torch's CUDA: update it, or lessons run on the CPU",
         )
     nccl = " and NCCL" if facts["nccl"] and facts["gpus"] else " (no GPU for NCCL)"
-    return Finding("backends", "fine", f"gloo{nccl}")
+    return Diagnosis("backends", "fine", f"gloo{nccl}")
 
 
-def check_gpus() -> Finding:
+def check_gpus() -> Diagnosis:
     """GPUs as the driver shows them."""
     gpus = list_gpus()
     if not gpus:
-        return Finding("GPUs", "fine", "none: every lesson runs on the CPU")
+        return Diagnosis("GPUs", "fine", "none: every lesson runs on the CPU")
     names = ", ".join(f"{gpu.index}: {gpu.name} ({gpu.memory / GIB:.0f} GiB)" for gpu in gpus)
     slots = find().slots
     if len(gpus) < slots:
-        return Finding("GPUs", "note", names, f"fewer than {slots} slots: ranks share them over gloo, not NCCL")
-    return Finding("GPUs", "fine", names)
+        return Diagnosis("GPUs", "note", names, f"fewer than {slots} slots: ranks share them over gloo, not NCCL")
+    return Diagnosis("GPUs", "fine", names)
 
 
-def check_hosts() -> Finding:
+def check_hosts() -> Diagnosis:
     """Hosts and slots."""
     try:
         found = find()
     except HostsError as error:
-        return Finding("hosts", "wrong", str(error), "correct it, or unset it to use two simulated hosts")
+        return Diagnosis("hosts", "wrong", str(error), "correct it, or unset it to use two simulated hosts")
     names = ", ".join(f"{host.name} with {host.slots}" for host in found.hosts)
-    return Finding("hosts", "fine", f"{names} slots ({found.source})")
+    return Diagnosis("hosts", "fine", f"{names} slots ({found.source})")
 
 
-def check_machine() -> Finding:
+def check_machine() -> Diagnosis:
     """Cores and memory that are free now."""
     cores, free = machine_cores(), psutil.virtual_memory().available
     text = f"{cores} cores, {free / GIB:.1f} GiB of memory free"
     if free < MEMORY_BYTES:
-        return Finding("machine", "note", text, "four ranks and a notebook want 4 GiB: close other programs")
+        return Diagnosis("machine", "note", text, "four ranks and a notebook want 4 GiB: close other programs")
     if cores < 4:
-        return Finding("machine", "fine", f"{text}; four ranks share the cores, so more ranks are not faster here")
-    return Finding("machine", "fine", text)
+        return Diagnosis("machine", "fine", f"{text}; four ranks share the cores, so more ranks are not faster here")
+    return Diagnosis("machine", "fine", text)
 
 
-def check_shared_memory() -> Finding:
+def check_shared_memory() -> Diagnosis:
     """/dev/shm, which DataLoader workers and NCCL use."""
     place = Path("/dev/shm")
     if not place.exists():
-        return Finding("shared memory", "fine", "no /dev/shm on this system")
+        return Diagnosis("shared memory", "fine", "no /dev/shm on this system")
     size = shutil.disk_usage(place).total
     text = f"/dev/shm holds {size / GIB:.2f} GiB"
     if size < SHARED_MEMORY_BYTES:
-        return Finding(
+        return Diagnosis(
             "shared memory",
             "note",
             text,
             "loader workers may die of it: start the container with --shm-size=1g. An existing container keeps "
             "its old size, so re-create it",
         )
-    return Finding("shared memory", "fine", text)
+    return Diagnosis("shared memory", "fine", text)
 
 
-def check_run_folder() -> Finding:
+def check_run_folder() -> Diagnosis:
     """Runs can be written, and there is room."""
     try:
         root = make_folder(runs_root())
     except OSError as error:
-        return Finding("run folder", "wrong", error.strerror or str(error))
+        return Diagnosis("run folder", "wrong", error.strerror or str(error))
     free = shutil.disk_usage(root).free
     text = f"{free / GIB:.0f} GiB free"
     if free < DISK_BYTES:
-        return Finding(
+        return Diagnosis(
             "run folder", "note", text, f"free some space on the disk of {_short(root)}, or set DISTLAB_RUNS"
         )
-    return Finding("run folder", "fine", text)
+    return Diagnosis("run folder", "fine", text)
 
 
-def check_workspace() -> Finding:
+def check_workspace() -> Diagnosis:
     """What an attendee writes can be saved."""
     trouble = workspace_trouble()
     if trouble:
-        return Finding("workspace", "note", f"notebooks and exercises cannot be saved: {trouble[0]}", trouble[1])
-    return Finding("workspace", "fine", "notebooks and exercises can be saved")
+        return Diagnosis("workspace", "note", f"notebooks and exercises cannot be saved: {trouble[0]}", trouble[1])
+    return Diagnosis("workspace", "fine", "notebooks and exercises can be saved")
 
 
-def check_network() -> Finding:
+def check_network() -> Diagnosis:
     """Loopback works and this machine knows its own name, without which gloo and Jupyter stumble."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), timeout=5).close()
     except OSError as error:
         text = f"loopback does not work: {error.strerror}"
-        return Finding("network", "wrong", text, "check the firewall on this machine")
+        return Diagnosis("network", "wrong", text, "check the firewall on this machine")
     name = socket.gethostname()
     try:
         address = socket.gethostbyname(name)
     except OSError:
         remedy = f"add its address on the network and {name} to /etc/hosts (127.0.0.1 if it is alone)"
-        return Finding("network", "note", f"{name}, this machine, does not resolve", remedy)
-    return Finding("network", "fine", f"loopback works; {name} is {address}")
+        return Diagnosis("network", "note", f"{name}, this machine, does not resolve", remedy)
+    return Diagnosis("network", "fine", f"loopback works; {name} is {address}")
 
 
 def _short(path: Path) -> str:
@@ -182,18 +184,18 @@ def _short(path: Path) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
-def check_data() -> Finding:
+def check_data() -> Diagnosis:
     """The default images are prepared."""
     from distlab.data import store
 
     root = store.data_root()
     if store.find(root / "fashion-mnist"):
-        return Finding("data", "fine", f"Fashion-MNIST is prepared in {_short(root)}")
+        return Diagnosis("data", "fine", f"Fashion-MNIST is prepared in {_short(root)}")
     instead = "scikit-learn's digits" if store.find(root / "digits") else "nothing yet"
-    return Finding("data", "note", f"Fashion-MNIST is not prepared; {instead} in its place", "run distlab data")
+    return Diagnosis("data", "note", f"Fashion-MNIST is not prepared; {instead} in its place", "run distlab data")
 
 
-def check_leftovers() -> Finding:
+def check_leftovers() -> Diagnosis:
     """Agents of other notebooks that still hold memory and cores."""
     own = os.getpid()
     agents = []
@@ -203,45 +205,49 @@ def check_leftovers() -> Finding:
             agents.append(str(process.info["pid"]))
     if agents:
         text = f"agents of open notebooks: {', '.join(agents)}"
-        return Finding("other runs", "note", text, "shut down the kernels that you do not need")
-    return Finding("other runs", "fine", "none")
+        return Diagnosis("other runs", "note", text, "shut down the kernels that you do not need")
+    return Diagnosis("other runs", "fine", "none")
 
 
-def check_horovod() -> Finding:
-    """Horovod, which is built here, maybe at this very moment; only one lesson waits for it."""
-    there = horovod_wheel.current()
-    return Finding("Horovod", "fine" if there.name == "ready" else "note", there.text, there.remedy)
+def check_builds() -> list[Diagnosis]:
+    """What is built here for one lesson alone, maybe at this very moment."""
+    there = {lesson.title: lesson.builds() for lesson in course.lessons() if lesson.builds}
+    return [
+        Diagnosis(title, "fine" if built.name == "ready" else "note", built.text, built.remedy)
+        for title, built in there.items()
+    ]
 
 
-def check_lessons() -> Finding:
+def check_lessons() -> Diagnosis:
     """Each lesson of this copy has what it needs."""
     here = [lesson for lesson in course.lessons() if lesson.here]
     lacking = [
         f"{lesson.title} needs {need}"
         for lesson in here
+        if not lesson.builds
         for need in lesson.needs
-        if need != "horovod" and importlib.util.find_spec(need) is None
+        if importlib.util.find_spec(need) is None
     ]
     if not here:
-        return Finding("lessons", "wrong", "no notebook found", "is this a whole copy of the workshop?")
+        return Diagnosis("lessons", "wrong", "no notebook found", "is this a whole copy of the workshop?")
     if lacking:
-        return Finding("lessons", "wrong", "; ".join(lacking), "run make lab again")
-    return Finding("lessons", "fine", f"{len(here)} of {len(course.lessons())} lessons are here")
+        return Diagnosis("lessons", "wrong", "; ".join(lacking), "run make lab again")
+    return Diagnosis("lessons", "fine", f"{len(here)} of {len(course.lessons())} lessons are here")
 
 
-def check_meeting() -> Finding:
+def check_meeting() -> Diagnosis:
     """Ranks on all hosts really meet."""
     try:
-        # A session of its own, so that the doctor leaves nothing behind.
+        # A session of its own ends here, agents and all.
         with Session() as session:
             result = run("env_report", quiet=True, timeout=MEET_SECONDS, session=session)
     except (RunFailed, HostError, HostsError, OSError) as error:
-        return Finding("ranks", "wrong", str(error).splitlines()[0], "docs/troubleshooting.md lists causes")
+        return Diagnosis("ranks", "wrong", str(error).splitlines()[0], "docs/troubleshooting.md lists causes")
     text = f"{len(result.ranks)} ranks met on {' and '.join(result.hosts)} in {result.seconds:.1f} s"
-    return Finding("ranks", "fine", text)
+    return Diagnosis("ranks", "fine", text)
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
+CHECKS: tuple[Callable[[], Diagnosis | list[Diagnosis]], ...] = (
     check_python,
     check_pair,
     check_imports,
@@ -254,21 +260,22 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_network,
     check_data,
     check_leftovers,
-    check_horovod,
+    check_builds,
     check_lessons,
 )
 
 
-def examine(meet: bool = True) -> list[Finding]:
-    """All findings. With `meet`, ranks are started on all hosts as the last and real proof.
+def examine(meet: bool = True) -> list[Diagnosis]:
+    """All diagnoses. With `meet`, ranks are started on all hosts as the last and real proof.
 
-    A check that itself fails is a finding, never a traceback.
+    A check that itself fails is a diagnosis, never a traceback.
     """
-    findings = []
+    diagnoses = []
     for check in (*CHECKS, check_meeting) if meet else CHECKS:
         name = check.__name__.removeprefix("check_").replace("_", " ")
         try:
-            findings.append(check())
+            found = check()
+            diagnoses += found if isinstance(found, list) else [found]
         except Exception as error:
-            findings.append(Finding(name, "wrong", f"the check failed: {type(error).__name__}: {error}"))
-    return findings
+            diagnoses.append(Diagnosis(name, "wrong", f"the check failed: {type(error).__name__}: {error}"))
+    return diagnoses

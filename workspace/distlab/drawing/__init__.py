@@ -1,1 +1,1 @@
-"""What all pictures have in common: figures with words for whoever cannot see them, colours, lanes of time, hosts."""
+"""What all pictures have in common: figures with alternative texts, colours, lanes of time, hosts."""

@@ -1,16 +1,22 @@
-"""A matplotlib figure that shows itself in a notebook, with a text for who cannot see it."""
+"""A matplotlib figure that shows itself in a notebook, with an alternative text."""
 
 import textwrap
+from collections.abc import Sequence
 from io import BytesIO
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT
+from distlab.errors import DistlabError
 
 DPI = 96
-# As wide as a notebook's text: nothing to scroll sideways.
+# Inches; as wide as a notebook's text.
 WIDTH = 7.6
+
+
+class NothingToDraw(DistlabError, ValueError):
+    """A picture got no records."""
 
 
 class Picture(Figure):
@@ -22,6 +28,14 @@ class Picture(Figure):
         file = BytesIO()
         self.savefig(file, format="png", dpi=DPI, facecolor=PAPER)
         return {"image/png": file.getvalue(), "text/plain": repr(self)}, {"image/png": {"alt": self.alt}}
+
+    def legend_below(self, columns: int, **more: object) -> None:
+        """A legend under all axes.
+
+        Args:
+            more: what `Figure.legend` takes, such as handles.
+        """
+        self.legend(loc="outside lower center", ncols=columns, frameon=False, **{"fontsize": 9} | more)
 
     def __repr__(self) -> str:
         return textwrap.fill(f"picture: {self.alt}", 100)
@@ -37,14 +51,12 @@ def new(height: float, alt: str, rows: int = 1, columns: int = 1, **grid: object
     picture = Picture(figsize=(WIDTH, height), layout="constrained")
     picture.alt = alt
     axes = list(picture.subplots(rows, columns, squeeze=False, **grid).flat)
-    for one in axes:
-        for side in ("top", "right"):
-            one.spines[side].set_visible(False)
-        for side in ("left", "bottom"):
-            one.spines[side].set_color(SOFT)
-        one.tick_params(colors=INK, labelsize=9)
-        one.title.set_color(INK)
-        one.set_axisbelow(True)
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.spines[["left", "bottom"]].set_color(SOFT)
+        panel.tick_params(colors=INK, labelsize=9)
+        panel.title.set_color(INK)
+        panel.set_axisbelow(True)
     return picture, axes
 
 
@@ -62,12 +74,26 @@ def guide_lines(axes: Axes, axis: str = "y") -> None:
     axes.grid(axis=axis, color=PALE, linewidth=0.8)
 
 
+def bare(axes: Axes) -> None:
+    """No frame and no marks on it: what is drawn is no curve."""
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def doubling(axes: Axes, values: Sequence[float], names: Sequence[object]) -> None:
+    """A horizontal axis of powers of two with a name at each of some values."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, names)
+    axes.minorticks_off()
+
+
 def require(records: list[dict], event: str) -> list[dict]:
-    """The records, or a sentence for who passes none.
+    """The records as a list.
 
     Raises:
-        ValueError: there is nothing to draw.
+        NothingToDraw: there are none; says which event was expected.
     """
     if not records:
-        raise ValueError(f"no {event!r} records to draw: did the run end well? pass result.records({event!r})")
+        raise NothingToDraw(f"no {event!r} records to draw: did the run end well? pass result.records({event!r})")
     return list(records)

@@ -28,7 +28,7 @@ class HostLike(Protocol):
 
 
 class FindingLike(Protocol):
-    """Hosts and where they were named; `distlab.hosts.Finding` is one."""
+    """Hosts and where they were named; `distlab.hosts.HostList` is one."""
 
     hosts: Sequence[HostLike]
     source: str
@@ -59,7 +59,7 @@ def shared_line(host: HostLike) -> str:
 
 
 def describe(finding: FindingLike) -> str:
-    """The picture in words, for who cannot see it."""
+    """The alternative text of the picture."""
     first, parts = 0, []
     for host in finding.hosts:
         last = first + host.slots - 1

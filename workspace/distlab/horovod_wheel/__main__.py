@@ -91,7 +91,7 @@ def beside() -> None:
     """Start this again in the background, deaf to whatever ends the terminal."""
     kept.root().mkdir(parents=True, exist_ok=True)
     with (kept.root() / "beside.log").open("w") as log:
-        one = subprocess.Popen(
+        builder = subprocess.Popen(
             [sys.executable, "-m", "distlab.horovod_wheel"],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -101,7 +101,7 @@ def beside() -> None:
             # Notebooks come first.
             preexec_fn=lambda: os.nice(NICE),
         )
-    state.tell("starting to build Horovod", 0, one.pid)
+    state.tell("starting to build Horovod", 0, builder.pid)
     print("Horovod, for lesson 04, is built in the background; distlab doctor says when it is ready.")
 
 

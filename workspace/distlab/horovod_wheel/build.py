@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from distlab.errors import DistlabError
 from distlab.horovod_wheel import pins
 
 LONGEST_REASON = 300
 PERCENT = re.compile(r"\[\s*(\d+)%\]")
-# From site-packages/horovod/torch to lib/ of whatever environment it is installed to, where Open MPI is.
-OWN_LIBRARIES = "-Wl,-rpath,$ORIGIN/../../../.."
 
 Tell = Callable[[str, int], None]
 
 
-class CannotBuild(RuntimeError):
+class CannotBuild(DistlabError, RuntimeError):
     """The wheel cannot be built here; says why and what to do."""
 
 
@@ -66,13 +65,11 @@ def build(nccl: bool, folder: Path, tell: Tell) -> Path:
 def _settings(environ: dict, tools: Path, toolkit: Path, nccl_home: Path | None) -> dict[str, str]:
     # The environment's own bin comes first, for its mpicc.
     path = os.pathsep.join([str(Path(sys.executable).parent), str(tools / "bin"), os.environ.get("PATH", "")])
-    gpu = {"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_NCCL_HOME": str(nccl_home)} if nccl_home else {}
+    gpu = {**pins.SETTINGS_NCCL, "HOROVOD_NCCL_HOME": str(nccl_home)} if nccl_home else {}
     # Settings of whoever calls must not change what a wheel of this name is.
     own = {name: value for name, value in environ.items() if not name.startswith("HOROVOD_")}
-    asked = ("WITH_PYTORCH", "WITHOUT_TENSORFLOW", "WITHOUT_MXNET", "WITH_GLOO", "WITH_MPI")
     places = {"PATH": path, "CUDA_HOME": str(toolkit), "HOROVOD_CUDA_HOME": str(toolkit)}
-    compiler = {"LDFLAGS": OWN_LIBRARIES, "MAKEFLAGS": f"-j{len(os.sched_getaffinity(0))}"}
-    return own | gpu | {f"HOROVOD_{name}": "1" for name in asked} | places | compiler
+    return own | pins.SETTINGS | gpu | places | {"MAKEFLAGS": f"-j{len(os.sched_getaffinity(0))}"}
 
 
 def _release(log, folder: Path, environ: dict) -> Path:

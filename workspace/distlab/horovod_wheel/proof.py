@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from distlab.errors import DistlabError
+
 SECONDS = 180
 RANKS = 2
 WHAT_IS_BUILT = """
@@ -21,7 +23,7 @@ assert hvd.size() == {RANKS} and total.tolist() == [1.0, 3.0, 5.0, 7.0], (hvd.si
 """
 
 
-class NotProved(RuntimeError):
+class NotProved(DistlabError, RuntimeError):
     """The wheel does not do what was asked of it; says what."""
 
 

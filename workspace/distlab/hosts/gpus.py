@@ -1,4 +1,4 @@
-"""Which GPUs this machine shows, asked of the driver, so that CUDA stays untouched."""
+"""Which GPUs this machine has, asked of the driver: a process that has used CUDA cannot fork ranks that use it."""
 
 import os
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ def list_gpus() -> list[Gpu]:
         uuid: gpu for (uuid, _, _), gpu in zip(found, everything, strict=True)
     }
     chosen = []
-    # CUDA reads the list up to the first entry it does not know, and so does this.
+    # As CUDA, which ignores the first entry that it does not know and all after it.
     for key in (part.strip() for part in visible.split(",")):
         if key not in by_key:
             break

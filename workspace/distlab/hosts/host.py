@@ -3,8 +3,10 @@
 import os
 from dataclasses import dataclass
 
+from distlab.errors import DistlabError
 
-class HostsError(ValueError):
+
+class HostsError(DistlabError, ValueError):
     """A hosts string, hostfile or node list that cannot be used; says which part and why."""
 
 

@@ -1,7 +1,7 @@
 """Which network interface leads to the other hosts.
 
-Left alone, gloo and NCCL take the address that a host's own name has, and on many systems that
-is 127.0.1.1, where no other host can reach it.
+gloo and NCCL would use the address of the host's own name. On many systems that is 127.0.1.1, which
+no other host can reach.
 """
 
 import ipaddress
@@ -27,16 +27,16 @@ def interface_of(address: str) -> str | None:
     """The interface that has an address; any of 127.0.0.0/8 belongs to loopback."""
     everything = psutil.net_if_addrs().items()
     for name, addresses in everything:
-        if any(one.family == socket.AF_INET and one.address == address for one in addresses):
+        if any(own.family == socket.AF_INET and own.address == address for own in addresses):
             return name
     return interface_of("127.0.0.1") if address.startswith("127.") and address != "127.0.0.1" else None
 
 
 def network_of(name: str) -> str | None:
     """The IPv4 network of an interface, such as 172.18.0.0/16; None when it has no address."""
-    for one in psutil.net_if_addrs().get(name, []):
-        if one.family == socket.AF_INET and one.netmask:
-            return str(ipaddress.ip_network(f"{one.address}/{one.netmask}", strict=False))
+    for own in psutil.net_if_addrs().get(name, []):
+        if own.family == socket.AF_INET and own.netmask:
+            return str(ipaddress.ip_network(f"{own.address}/{own.netmask}", strict=False))
     return None
 
 
@@ -51,23 +51,6 @@ def leading_to(peers: Iterable[str]) -> str | None:
         if name:
             return name
     return None
-
-
-def horovods_name(host: str) -> str:
-    """What Horovod should call the host that this runs on.
-
-    Debian's installer makes a host's own name 127.0.1.1 there. Horovod finds that address at no
-    interface, takes the host for another and goes there over ssh.
-    """
-    return "localhost" if leading_to([host]) == leading_to([]) else host
-
-
-def launcher_variables(interface: str) -> dict[str, str]:
-    """Variables that make a rank of horovodrun or mpirun meet the others over this host's own interface.
-
-    Launchers give all hosts the name that it has on the first.
-    """
-    return {"HOROVOD_GLOO_IFACE": interface, "OMPI_MCA_btl_tcp_if_include": interface}
 
 
 def socket_variables(peers: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from distlab.hosts.simulated import DEFAULT_SLOTS
 def in_node() -> bool:
     """True in a container of the workshop's image whose own name is that of one of its nodes.
 
-    The image sets DISTLAB_IMAGE, and compose (or `docker run --hostname`) gives the name; neither
-    changes while the other node is away, so a node that is down is missed and never pretended.
+    The image sets DISTLAB_IMAGE, and compose (or `docker run --hostname`) gives the name. Both stay when
+    the other node is down, so that it is reported missing and not simulated in its place.
     """
     return bool(os.environ.get("DISTLAB_IMAGE")) and socket.gethostname() in dict(DEFAULT_SLOTS)
 

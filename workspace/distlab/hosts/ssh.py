@@ -1,4 +1,4 @@
-"""The ssh that others call: Open MPI and Horovod start their ranks on other hosts by `ssh`, found on PATH."""
+"""The `ssh` on PATH that launchers call to start their ranks on other hosts."""
 
 import shlex
 import shutil
@@ -17,7 +17,7 @@ def put_ssh(folder: Path, words: str) -> Path:
     program, *options = shlex.split(words)
     own = folder / "bin" / "ssh"
     own.parent.mkdir()
-    # By its path: found on PATH, it would call itself without end.
+    # By its full path, since the `ssh` first on PATH is this very file.
     own.write_text(f'#!/bin/sh\nexec {shlex.join([shutil.which(program) or program, *options])} "$@"\n')
     own.chmod(0o700)
     return own.parent

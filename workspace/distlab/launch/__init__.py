@@ -5,12 +5,11 @@ Nothing here imports torch; that is done by the agents, on the hosts.
 
 from distlab.launch.connection import HostError
 from distlab.launch.result import RankEnd, RunFailed, RunResult
-from distlab.launch.run import LAUNCHERS, run
+from distlab.launch.running import run
 from distlab.launch.scripts import ScriptError, script_names
 from distlab.launch.session import Session, default_session
 
 __all__ = [
-    "LAUNCHERS",
     "HostError",
     "RankEnd",
     "RunFailed",

@@ -8,25 +8,26 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from distlab.agent.seat import close_doors
+from distlab.agent.placeholder import close_doors
 from distlab.agent.wire import receive, send
+from distlab.errors import DistlabError
 from distlab.hosts import Host
+from distlab.launchers import SETTINGS
 from distlab.runs import WORKSPACE
 
 AGENT = ["-m", "distlab.agent"]
 CLOSE_SECONDS = 3.0
-# Settings of these families come with each job, as they are then and not as they once were.
-WITH_EACH_JOB = ("DISTLAB_", "HOROVOD_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER")
-# All that an agent starts inherits this, so that it can be found when the agent was killed.
+# An agent outlives many jobs, so it gets none of these from its start; each job brings them as they are then.
+WITH_EACH_JOB = ("DISTLAB_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER", *SETTINGS)
+# All that an agent starts inherits this variable, by which it is found when the agent was killed.
 FAMILY = "LAB_AGENT_FAMILY"
 
 
-class HostError(RuntimeError):
+class HostError(DistlabError, RuntimeError):
     """A host did not join or was lost; says which and what to do."""
 
 
@@ -36,7 +37,7 @@ def ssh_command(host: Host) -> list[str]:
     python = os.environ.get("DISTLAB_REMOTE_PYTHON", sys.executable)
     folder = os.environ.get("DISTLAB_REMOTE_WORKSPACE", str(WORKSPACE))
     remote = f"cd {shlex.quote(folder)} && exec {shlex.join([python, *AGENT])}"
-    # A host that is switched off says no farewell; ssh asks now and then whether it is there.
+    # A host that is switched off closes no connection, so ssh asks every few seconds whether it is there.
     options = {"BatchMode": "yes", "ConnectTimeout": 10, "ServerAliveInterval": 3, "ServerAliveCountMax": 3}
     return [*ssh, *(word for name, value in options.items() for word in ("-o", f"{name}={value}")), host.name, remote]
 
@@ -70,8 +71,8 @@ class Connection:
                 errors="replace",
                 cwd=None if host.kind == "ssh" else WORKSPACE,
                 env=None if host.kind == "ssh" else {**environ, FAMILY: self._family},
-                # Ctrl-C and a kernel's interrupt go to the whole process group; the agent must
-                # outlive them, to stop its ranks in order.
+                # Ctrl-C and a kernel's interrupt go to the whole process group, but the agent must
+                # live on to stop its ranks.
                 start_new_session=True,
             )
         except (FileNotFoundError, PermissionError) as error:
@@ -91,7 +92,7 @@ class Connection:
         self._inbox.put((self.host.name, {"event": "gone", "status": status, "said": self.last_words()}))
 
     def _clear_up(self) -> None:
-        """What an agent on this machine would have done had it not been killed."""
+        """Remove what an agent on this machine leaves when it was killed."""
         if self.host.kind == "ssh" or self._folder is None:
             return
         close_doors(self._folder)
@@ -139,10 +140,9 @@ class Connection:
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Hang up and wait for the agent's end; one that takes too long is killed."""
         self.hang_up()
-        until = time.monotonic() + seconds
-        while self.alive and time.monotonic() < until:
-            time.sleep(0.01)
-        if self.alive:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._reader.join(1.0)

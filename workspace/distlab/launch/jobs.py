@@ -9,9 +9,10 @@ from typing import NamedTuple
 from distlab.agent import commands
 from distlab.agent.job import Job, typed
 from distlab.hosts import Host
+from distlab.launchers import SETTINGS
 
 # Settings of these families reach the ranks as they are at the moment of the call.
-FORWARDED = ("DISTLAB_", "GLOO_", "HOROVOD_", "NCCL_", "TORCH_", "TQDM_", "PYTHONFAULTHANDLER")
+FORWARDED = ("DISTLAB_", "GLOO_", "NCCL_", "TORCH_", "TQDM_", "PYTHONFAULTHANDLER", *SETTINGS)
 JOIN_SECONDS = 60.0
 
 
@@ -51,8 +52,8 @@ def make_jobs(
             **host.environment(),
             **{name: str(value) for name, value in env.items()},
         }
-        if launcher in commands.LAUNCHERS:
-            # torchrun says this itself.
+        if commands.for_all(launcher):
+            # torchrun sets these itself.
             variables |= {"MASTER_ADDR": meeting.address, "MASTER_PORT": str(meeting.port)}
             if not cold:
                 variables["TORCHELASTIC_USE_AGENT_STORE"] = "True"
@@ -71,9 +72,9 @@ def make_jobs(
             env=variables,
             cold=cold,
             launcher=launcher,
-            table=[(one.name, one.slots) for one in hosts],
+            table=[(place.name, place.slots) for place in hosts],
             join_seconds=max(1.0, min(JOIN_SECONDS, until - time.monotonic())),
-            peers=None if host.kind == "simulated" else [one.name for one in hosts if one is not host],
+            peers=None if host.kind == "simulated" else [other.name for other in hosts if other is not host],
         )
         first += host.slots
     return jobs
@@ -82,6 +83,6 @@ def make_jobs(
 def to_type(jobs: Mapping[str, Job]) -> dict[str, str]:
     """What a person would type, by host: on each one for torchrun, else on the first for all."""
     first = next(iter(jobs))
-    if jobs[first].launcher in commands.LAUNCHERS:
+    if commands.for_all(jobs[first].launcher):
         return {first: commands.typed_once(jobs[first])}
     return {host: typed(job, host) for host, job in jobs.items()}

@@ -3,6 +3,11 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TypedDict
+
+from distlab.errors import DistlabError
+
+MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -15,6 +20,24 @@ class RankEnd:
     how: str
     status: int
     log: str
+
+
+class RunSummary(TypedDict):
+    """What run.json in a run's folder holds, and what `distlab run --json` prints.
+
+    `ranks` has the fields of RankEnd, `metrics` each rank's records by rank, `command` is by host.
+    """
+
+    ok: bool
+    script: str
+    launcher: str
+    hosts: list[str]
+    ranks: list[dict]
+    seconds: float
+    metrics: dict[str, list[dict]]
+    folder: str
+    command: dict[str, str]
+    error: str | None
 
 
 @dataclass
@@ -41,9 +64,15 @@ class RunResult:
     stacks: dict[int, str] = field(default_factory=dict)
     output: list[tuple[int, str]] = field(default_factory=list)
 
-    def records(self, event: str) -> list[dict]:
-        """Records of one event, in rank order."""
-        return [record for record in self.metrics if record["event"] == event]
+    def records(self, event: str, **where: object) -> list[dict]:
+        """Records of one event, in rank order.
+
+        Args:
+            where: only records that have all these values, as in `records("epoch", rank=0)`; one that
+                lacks a key is left out.
+        """
+        wanted = {"event": event, **where}.items()
+        return [record for record in self.metrics if all(record.get(key, MISSING) == value for key, value in wanted)]
 
     def last(self, event: str) -> dict[int, dict]:
         """Each rank's last record of one event, by rank."""
@@ -51,26 +80,26 @@ class RunResult:
 
     def text(self, rank: int) -> str:
         """What one rank printed."""
-        return "\n".join(text for one, text in self.output if one == rank)
+        return "\n".join(text for speaker, text in self.output if speaker == rank)
 
     def to_json(self) -> str:
-        """One line: ok, hosts, ranks, seconds, metrics per rank, error."""
+        """The RunSummary of this run on one line."""
         per_rank = {
             str(end.rank): [record for record in self.metrics if record["rank"] == end.rank] for end in self.ranks
         }
         return json.dumps(
-            {
-                "ok": self.ok,
-                "script": self.script,
-                "launcher": self.launcher,
-                "hosts": self.hosts,
-                "ranks": [asdict(end) for end in self.ranks],
-                "seconds": round(self.seconds, 3),
-                "metrics": per_rank,
-                "folder": str(self.folder),
-                "command": self.command,
-                "error": self.error,
-            }
+            RunSummary(
+                ok=self.ok,
+                script=self.script,
+                launcher=self.launcher,
+                hosts=self.hosts,
+                ranks=[asdict(end) for end in self.ranks],
+                seconds=round(self.seconds, 3),
+                metrics=per_rank,
+                folder=str(self.folder),
+                command=self.command,
+                error=self.error,
+            )
         )
 
     def show(self) -> None:
@@ -80,13 +109,9 @@ class RunResult:
         print_result(self)
 
 
-class RunFailed(RuntimeError):
+class RunFailed(DistlabError, RuntimeError):
     """A run that did not end well. `result` holds what there is."""
 
     def __init__(self, message: str, result: RunResult | None = None) -> None:
         super().__init__(message)
         self.result = result
-
-    def _render_traceback_(self) -> list[str]:
-        # In a notebook the frames of this package would bury the one error that matters.
-        return [f"RunFailed: {self}"]

@@ -3,13 +3,14 @@
 import difflib
 from pathlib import Path
 
+from distlab.errors import DistlabError
 from distlab.runs import WORKSPACE
 
 PACKAGE = Path(__file__).resolve().parents[1]
 SCRIPTS, LESSONS = PACKAGE / "scripts", PACKAGE / "lessons"
 
 
-class ScriptError(ValueError):
+class ScriptError(DistlabError, ValueError):
     """The script or its options cannot be used; says what to do."""
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from distlab.hosts import Host
 from distlab.launch.connection import Connection, HostError, unreachable
 
-VOICE_SECONDS = 10.0
+REMIND_SECONDS = 10.0
 
 
 class Session:
@@ -62,35 +62,35 @@ class Session:
                 known = None
             if known is None:
                 self._connections[host.name] = Connection(host, self._inbox)
-        until, voice = time.monotonic() + seconds, time.monotonic() + VOICE_SECONDS
+        until, remind = time.monotonic() + seconds, time.monotonic() + REMIND_SECONDS
         wanted = [self._connections[host.name] for host in hosts]
         try:
-            while missing := [one for one in wanted if not one.said_hello]:
-                dead = next((one for one in missing if not one.alive), None)
+            while missing := [connection for connection in wanted if not connection.said_hello]:
+                dead = next((connection for connection in missing if not connection.alive), None)
                 if dead or time.monotonic() > until:
                     lost = dead or missing[0]
                     raise HostError(unreachable(lost.host, None if dead else seconds, lost.last_words()))
-                if time.monotonic() > voice:
-                    voice += VOICE_SECONDS
-                    names = ", ".join(one.host.name for one in missing)
+                if time.monotonic() > remind:
+                    remind += REMIND_SECONDS
+                    names = ", ".join(connection.host.name for connection in missing)
                     tell(f"waiting for {names} to join, {until - time.monotonic():.0f} s left")
                 time.sleep(0.01)
         except BaseException:
-            for one in missing:
-                self._connections.pop(one.host.name).close(0.5)
+            for connection in missing:
+                self._connections.pop(connection.host.name).close(0.5)
             raise
         self._drain()
         return wanted
 
     def _drain(self) -> None:
-        # What an earlier job's agents still had to say is of no use to the next one.
+        # Late messages of an earlier job are of no use to the next one.
         while not self._inbox.empty():
             self._inbox.get_nowait()
 
     def warm(self, hosts: list[Host]) -> None:
         """Start the agents and let them import, without waiting for them."""
-        for one in self.connect(hosts, 60.0):
-            one.send(do="warm")
+        for connection in self.connect(hosts, 60.0):
+            connection.send(do="warm")
 
     def messages(self, until: float) -> Iterator[tuple[str, dict] | None]:
         """Messages as they arrive, None now and then while there are none, to the deadline."""
@@ -107,8 +107,8 @@ class Session:
 
     def close(self) -> None:
         """Hang up on all hosts; everything started on them ends."""
-        for one in self._connections.values():
-            one.hang_up()
+        for connection in self._connections.values():
+            connection.hang_up()
         while self._connections:
             self._connections.popitem()[1].close()
 

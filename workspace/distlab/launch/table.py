@@ -8,7 +8,7 @@ from rich.table import Table
 
 from distlab.launch.result import RunResult
 
-# Fits a notebook's page, where nobody can widen the window.
+# As wide as a notebook's page.
 WIDTH = 88
 QUOTED = re.compile(r"'[^']*'")
 HARD_SPACE = "\xa0"
@@ -46,11 +46,11 @@ def fold(command: str) -> str:
     >>> print(fold("torchrun --nnodes 2 " + "--master-addr " + "a" * 80))
     torchrun --nnodes 2 --master-addr \
         aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
-    >>> print(fold("horovodrun " + "-x " * 25 + "'two words'"))
-    horovodrun -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x \
+    >>> print(fold("mpirun " + "-x " * 25 + "'two words'"))
+    mpirun -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x -x \
         'two words'
     """
-    # Within quotes a shell would take the backslash for one of the word's own.
+    # Within quotes a backslash would be part of the word, so there the line is not folded.
     whole = QUOTED.sub(lambda word: word[0].replace(" ", HARD_SPACE), command)
     lines = textwrap.wrap(whole, WIDTH - 2, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return " \\\n".join(lines).replace(HARD_SPACE, " ")

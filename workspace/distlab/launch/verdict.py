@@ -5,8 +5,10 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# How the innocent fail: their peer is gone. NCCL and gloo say it in these words, and torch
-# raises them as these types; the same words from a script's own connection are its own failure.
+from distlab.launchers import ERRORS
+
+# How a rank fails because its peer is gone: NCCL and gloo say it in these words, and torch raises
+# these types. The same words from a connection that the script made itself are its own failure.
 PEER_LOST = re.compile(
     r"closed by peer|reset by peer|Broken pipe|Connection refused|recvValueOrThrow|timed? ?out waiting"
     r"|Socket closed|remote process exited|unhandled system error|Timed out|connectFullMesh",
@@ -15,7 +17,7 @@ PEER_LOST = re.compile(
 TIMED_OUT = re.compile(r"timed? ?out", re.IGNORECASE)
 NEVER_MET = "connectFullMesh"
 NEVER_CAME = re.compile(r"did not join within|found nobody on|does not find the ranks' store")
-GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "HorovodInternalError"}
+GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistError", *ERRORS}
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def blame(ends: list[Ending], lost_hosts: Mapping[str, str] | None = None) -> st
     own = [end for end in raised if not lost_a_peer(end)]
     if own:
         return _describe(own[0])
-    # Terminated is the weakest of causes: a launcher ends the others in this way.
+    # SIGTERM comes last, since a launcher ends the other ranks by it.
     killed = [end for end in ends if (end.status or 0) < 0 and not _raised(end)]
     killed.sort(key=lambda end: end.status == -signal.SIGTERM)
     if killed and killed[0].status != -signal.SIGTERM:
@@ -99,7 +101,7 @@ def blame(ends: list[Ending], lost_hosts: Mapping[str, str] | None = None) -> st
         )
     ended = [end for end in ends if end.status == -signal.SIGTERM or (end.status is None and not end.vanished)]
     absent = [end for end in ended if not end.record]
-    # The others then lose the first one that gives up waiting, perhaps before it has told so.
+    # When one rank gives up waiting, the others lose it as a peer, and their errors may come first.
     tired = next((end for end in raised if TIMED_OUT.search(end.record["message"])), None)
     if absent and tired:
         names = " and ".join(map(str, absent))

@@ -6,33 +6,28 @@
     loop.fit(me, model, optimizer, train, val, args)
 
 It does not know which lesson it is in. A script that trains differently passes another `step`,
-and one whose ranks talk by other means than torch.distributed, or hold different parts of a
-model, another `together`.
+and one whose ranks communicate without torch.distributed, or hold different parts of a model, other `collectives`.
 """
 
-from distlab.loop.evaluate import evaluate
-from distlab.loop.fit import fit
-from distlab.loop.horovod import HorovodTogether, combining, horovod_options, horovod_step
-from distlab.loop.load import load, load_text
+from distlab.loop.collectives import Collectives
+from distlab.loop.command_line import options, real, text_options, whole
+from distlab.loop.inputs import load, load_text
 from distlab.loop.mixed import MixedStep
-from distlab.loop.options import options, real, text_options, whole
 from distlab.loop.rate import WarmUp, scaled_lr
 from distlab.loop.samples import Shuffle, rest_of_epoch
-from distlab.loop.step import NotFinite, require_finite, train_step
-from distlab.loop.together import Together
+from distlab.loop.step import LossError, NotFinite, require_finite, train_step
+from distlab.loop.training import fit
+from distlab.loop.validation import evaluate
 
 __all__ = [
-    "HorovodTogether",
+    "LossError",
     "MixedStep",
     "NotFinite",
     "Shuffle",
-    "Together",
+    "Collectives",
     "WarmUp",
-    "combining",
     "evaluate",
     "fit",
-    "horovod_options",
-    "horovod_step",
     "load",
     "load_text",
     "options",

@@ -14,7 +14,13 @@ from distlab.process import Rank
 
 @dataclass
 class MixedStep:
-    """A `step` for `fit`, see `train_step`. Reports `scale` when it changes. A dtype of None is float32."""
+    """A `step` for `fit`, see `train_step`. Reports `scale` when the loss scale changes.
+
+    Attributes:
+        dtype: of autocast; None is float32 throughout.
+        layout: memory format of the images.
+        clip: norm to which gradients are clipped, or None.
+    """
 
     me: Rank
     dtype: torch.dtype | None
@@ -28,7 +34,7 @@ class MixedStep:
         with torch.autocast(self.me.device.type, self.dtype, enabled=self.dtype is not None):
             logits = model(images.contiguous(memory_format=self.layout))
             loss = functional.cross_entropy(logits, labels)
-        # The scale acts behind the loss: to skip an update never mends a loss that is infinite.
+        # Unscaled, so an infinite loss is no overflow of the scale, and skipping the update would not help.
         require_finite(loss)
         self.scaler.scale(loss * share).backward()
         if update:

@@ -2,8 +2,8 @@
 
 k ranks average the gradients of k batches, so one update sees k times the samples and an epoch
 has k times fewer updates. To get as far in an epoch, each has to go k times as far: learning
-rate k * lr. At the start, where weights change fast, that is too far: so the rate rises in a
-straight line from lr to k * lr.
+rate k * lr. In the first updates, where gradients change fast, such a step overshoots: so the rate
+rises linearly from lr to k * lr.
 
 Linear scaling and gradual warm-up: Goyal et al. 2017, arXiv 1706.02677, sections 2.1 and 2.2.
 """
@@ -21,8 +21,8 @@ def scaled_lr(args: argparse.Namespace, ranks: int) -> float:
 class WarmUp:
     """Raises an optimizer's rates from `base` to those it was made with, then leaves them there.
 
-    A function of the position alone, in epochs: a run resumed on another number of ranks, with
-    another length of an epoch in updates, finds its place.
+    A function of the position in epochs, not of the number of updates, so a run can resume on another
+    number of ranks.
     """
 
     def __init__(self, optimizer: Optimizer, base: float, epochs: float) -> None:

@@ -12,14 +12,14 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, DistributedSampler
 
 from distlab import checkpoint
+from distlab.loop.collectives import Collectives
 from distlab.loop.samples import total_samples
-from distlab.loop.together import Together
 from distlab.process import Rank
 from distlab.runs import run_folder, runs_root
 
 
 class Kept(checkpoint.Stated, Protocol):
-    """What a checkpoint can keep besides model and optimizer: a loss scaler, a schedule."""
+    """What a checkpoint can save beside model and optimizer: a loss scaler, a schedule."""
 
     def load_state_dict(self, state: dict[str, Any]) -> object:
         """Take up a state that `state_dict` gave."""
@@ -83,26 +83,26 @@ def save(
     optimizer: Optimizer,
     train: DataLoader,
     at: Position,
-    together: Together,
+    collectives: Collectives,
     keep: Keep,
 ) -> None:
     """Save from rank 0 all that a run on any number of ranks needs to go on. All ranks must call it.
 
     Raises:
-        OSError: on rank 0, when the file cannot be written.
+        CheckpointNotWritten: on rank 0, when the file cannot be written.
     """
-    random_states = together.gather(random_state(me.device))
+    random_states = collectives.all_gather(random_state(me.device))
     checkpoint.save(
         path,
         me,
-        *together.whole(model, optimizer),
+        *collectives.full_state(model, optimizer),
         **vars(at),
         samples=total_samples(train),
         seed=getattr(train.sampler, "seed", None),
         world_size=me.world_size,
         batch_size=train.batch_size,
         random_states=random_states,
-        kept={name: one.state_dict() for name, one in keep.items()},
+        kept={name: value.state_dict() for name, value in keep.items()},
     )
 
 
@@ -112,7 +112,7 @@ def start(
     model: nn.Module,
     optimizer: Optimizer,
     train: DataLoader,
-    together: Together,
+    collectives: Collectives,
     keep: Keep,
 ) -> Position:
     """The position to train from.
@@ -130,9 +130,9 @@ def start(
         path = _resume_path(args)
         return str(path), checkpoint.read(path)
 
-    path, state = together.from_main(me.is_main, read)
+    path, state = collectives.from_main(me.is_main, read)
     try:
-        checkpoint.restore(together.own(state), model, optimizer)
+        checkpoint.restore(collectives.own_state(state), model, optimizer)
         _require_same_epoch(state, train)
     except checkpoint.CheckpointError as error:
         raise checkpoint.CheckpointError(f"{path}: {error}") from None
@@ -143,22 +143,22 @@ def start(
         f"resumed {path}: {at.epoch} epoch{'s' if at.epoch != 1 else ''} and {at.consumed:,} samples, "
         f"written by {state['world_size']} rank{'s' if state['world_size'] != 1 else ''}"
     )
-    for name, one in keep.items():
-        _restore_kept(name, one, state, me)
+    for name, value in keep.items():
+        _restore_kept(name, value, state, me)
     if isinstance(train.sampler, DistributedSampler) and state["seed"] not in (None, train.sampler.seed):
         me.print(f"the order of samples goes on with the checkpoint's seed {state['seed']}, not {train.sampler.seed}")
         train.sampler.seed = state["seed"]
     return at
 
 
-def _restore_kept(name: str, one: Kept, state: dict, me: Rank) -> None:
-    if not one.state_dict():
-        # Switched off in this run, as a loss scaler for bf16 is.
+def _restore_kept(name: str, value: Kept, state: dict, me: Rank) -> None:
+    if not value.state_dict():
+        # It is disabled in this run, as a loss scaler is for bf16.
         return
-    # Empty where it was switched off in the run that wrote the file.
+    # Empty when it was disabled in the run that wrote the file.
     saved = state.get("kept", {}).get(name)
     if saved:
-        one.load_state_dict(saved)
+        value.load_state_dict(saved)
     else:
         me.print(f"the checkpoint holds no state of the {name}: it starts anew")
 

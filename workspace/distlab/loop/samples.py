@@ -2,18 +2,18 @@
 
 An epoch's order follows from (seed, epoch) alone. torch's DistributedSampler deals it out in
 strides, so that step k of all ranks together covers the next world_size * batch_size samples of
-that order, however many ranks there are. What an interrupted epoch has used is therefore the
-beginning of the order, and any number of ranks can share the rest.
+that order, however many ranks there are. So an interrupted epoch has used a prefix of
+the order, and any number of ranks can share the rest.
 
 DistributedSampler also repeats samples from the beginning of the order until every rank has the
-same number, at most world_size - 1 in all: ranks cannot end an epoch at different steps.
+same number, at most world_size - 1 in all, since all ranks must take the same number of steps.
 """
 
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 
 class Shuffle(DistributedSampler):
-    """All samples, in a new order each epoch: what DistributedSampler deals out, before it is dealt."""
+    """All samples in a new order each epoch: the order that DistributedSampler deals out to ranks."""
 
     def __init__(self, dataset: Dataset, seed: int = 0) -> None:
         super().__init__(dataset, num_replicas=1, rank=0, seed=seed)

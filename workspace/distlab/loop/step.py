@@ -10,17 +10,23 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from distlab.errors import DistlabError
+
 Batch: TypeAlias = tuple[Tensor, Tensor]
 # (model, optimizer, images, labels, share, update) -> (mean loss, logits or None)
 Step: TypeAlias = Callable[[nn.Module, Optimizer, Tensor, Tensor, float, bool], tuple[Tensor, Tensor | None]]
 
 
-class NotFinite(ArithmeticError):
-    """The loss is infinite or no number; its text is the loss."""
+class LossError(DistlabError, FloatingPointError):
+    """The loss is infinite or no number; says on which rank, in which epoch and step."""
+
+
+class NotFinite(DistlabError, ArithmeticError):
+    """The loss is infinite or no number; its text is the loss. `fit` makes a `LossError` of it."""
 
 
 def require_finite(loss: Tensor) -> None:
-    """Stop before such a loss goes backward: its gradients would reach every rank.
+    """Stop before the backward pass of such a loss: all-reduce would spread its gradients to every rank.
 
     Raises:
         NotFinite: `fit` adds rank, epoch and step.
@@ -36,7 +42,7 @@ def train_step(
 
     Args:
         images: (n, C, H, W) on the model's device; labels (n,).
-        share: this batch's part of all samples of the update; 1 without accumulation.
+        share: this batch's share of the update's samples; 1 without accumulation.
         update: False while more batches of the same update follow.
 
     Returns:
@@ -54,7 +60,7 @@ def train_step(
 
 
 def no_sync_unless(last: bool, model: nn.Module) -> AbstractContextManager:
-    """DDP's `no_sync` while more batches of the same update follow: gradients travel once per update."""
+    """DDP's `no_sync` while more batches of the same update follow: gradients are all-reduced once per update."""
     return nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()
 
 

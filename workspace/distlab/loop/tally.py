@@ -5,13 +5,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from distlab import process
-from distlab.loop.together import Together
+from distlab.loop.collectives import Collectives
 
 
 class Tally:
-    """Loss and hits summed over samples, on the device, so that no step waits for a number.
+    """Loss and hits summed over samples, on the device: reading a number from a GPU would wait for it.
 
-    Averages of averages would weigh the last, smaller batch of a rank like a full one.
+    A mean of means would weigh the last, smaller batch of a rank like a full one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,10 +35,10 @@ class Tally:
         self.sums[1] += right.reshape(real, -1).mean(1).sum()
         self.sums[2] += real
 
-    def totals(self, together: Together, before: list[float] | None = None) -> list[float]:
+    def totals(self, collectives: Collectives, before: list[float] | None = None) -> list[float]:
         """[sum of losses, hits, samples] over all ranks, and over what an interrupted run had `before`."""
-        sums = together.totals(self.sums).tolist()
-        return [one + more for one, more in zip(sums, before or [0.0] * 3, strict=True)]
+        sums = collectives.all_reduce(self.sums).tolist()
+        return [now + earlier for now, earlier in zip(sums, before or [0.0] * 3, strict=True)]
 
 
 def averages(totals: list[float]) -> tuple[float, float]:
@@ -50,8 +50,8 @@ def averages(totals: list[float]) -> tuple[float, float]:
 class Clock:
     """Images per second of training, without the first update.
 
-    The first one also pays for imports, memory and the choice of algorithms. If there is no
-    other, it counts.
+    The first one also pays for imports, memory and the choice of algorithms. It counts when it is the
+    only one.
     """
 
     def __init__(self, device: torch.device) -> None:

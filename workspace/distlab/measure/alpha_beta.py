@@ -43,8 +43,7 @@ class AlphaBeta:
 def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
     """Fit latency and bandwidth to measured times, so that the sum of squared relative errors is least.
 
-    Relative errors, since a plain least squares fit would look at the longest message only: a
-    millisecond is nothing there and all there is at the other end.
+    Relative errors, since those of the longest messages would otherwise outweigh all others.
 
     Args:
         sizes: in bytes, at least three different ones.
@@ -67,9 +66,9 @@ def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:
             raise ValueError(f"{wrong[0]:g} is no {what} that a message can have")
     alpha, slope = np.linalg.lstsq(np.column_stack([1 / t, x / t]), np.ones_like(t), rcond=None)[0]
     if alpha < 0:
-        # Over slopes alone, the sum of (slope x / t - 1) squared is least here.
+        # Without a latency, this slope minimises the sum of (slope x / t - 1) squared.
         alpha, slope = 0.0, float((x / t).sum() / ((x / t) ** 2).sum())
-    # So small a slope is rounding: over all sizes it changes no time by a thousandth of a per cent.
+    # A smaller slope is a rounding error: it changes the times by less than a thousandth of a per cent.
     if slope * (x.max() - x.min()) < 1e-5 * t.min():
         raise ValueError("time does not grow with size, so there is no bandwidth to find: measure longer messages")
     error = float(np.sqrt(np.mean(((alpha + slope * x) / t - 1) ** 2)))

@@ -1,22 +1,22 @@
-"""One time for all ranks: how far each rank's clock is from that of rank 0."""
+"""How far each rank's clock is from that of rank 0."""
 
 import time
 
 import torch
 import torch.distributed as dist
 
-from distlab.process.group import Rank
+from distlab.process.joining import Rank
 
-# The quickest of a few answers was held up least.
+# Of a few round trips the shortest has the smallest error.
 QUESTIONS = 12
 
 
 def ahead_of_rank_0(me: Rank) -> float:
     """Seconds by which `process.now` of this rank is ahead of that of rank 0. All ranks must call it.
 
-    Rank 0 asks each rank for its time, and takes it for that of the middle between question and
-    answer (Cristian 1989, Probabilistic clock synchronization). Wrong by half of what the quickest
-    answer takes at most, where a barrier would be wrong by as long as it lets ranks wait.
+    Rank 0 asks each rank for its time and assumes that it is that of the middle of the round trip
+     (Cristian 1989, Probabilistic clock synchronization). The error is at most half of
+    the shortest round trip; ranks leave a barrier further apart than that.
     """
     told = torch.zeros(me.world_size, dtype=torch.float64, device=me.message_device)
     for rank in range(1, me.world_size):
@@ -30,7 +30,7 @@ def ahead_of_rank_0(me: Rank) -> float:
 
 
 def _ask(rank: int, letter: torch.Tensor) -> tuple[float, float]:
-    """How long the answer took, and by how much that rank is ahead."""
+    """Seconds of the round trip, and by how many that rank is ahead."""
     begin = time.perf_counter()
     dist.send(letter, rank)
     dist.recv(letter, rank)

@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
     """Address -> bytes of the memory behind some tensors."""
-    return {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
+    return {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
 
 
 def size(tensors: Iterable[Tensor]) -> int:
@@ -18,16 +18,16 @@ def size(tensors: Iterable[Tensor]) -> int:
 
 
 class _Holder:
-    """What the graph keeps instead of a tensor. It dies when the graph lets go of the tensor."""
+    """The graph keeps this instead of a tensor; it is collected when the graph frees the tensor."""
 
     def __init__(self, tensor: Tensor, changes: deque) -> None:
-        # Detached, since an output that is kept for its own backward would keep the graph that keeps it.
+        # Detached, since an output kept for its own backward would form a reference cycle with its graph.
         self.tensor, self.changes = tensor.detach(), changes
         ((self.address, self.bytes),) = storages([tensor]).items()
         changes.append((self.address, self.bytes, 1))
 
     def __del__(self) -> None:
-        # The tensor is still here, so its address belongs to nobody else before this is noted.
+        # Recorded while the tensor still exists, so that no other can have its address.
         self.changes.append((self.address, self.bytes, -1))
 
 
@@ -40,19 +40,19 @@ class Alive(saved_tensors_hooks):
         loss.backward()
         alive.now, alive.most
 
-    Only what is computed inside counts, and it counts until its graph lets go of it: backward may
-    come later, elsewhere, and in parts. Several blocks with the same object add up. Of blocks
-    inside one another the innermost counts.
+    Only what is computed inside counts, and it counts until its graph frees it: backward may
+    come later, in another thread, and in parts. Several blocks with one object add up. Of nested
+    blocks the innermost counts.
 
     Args:
-        parameters: tensors to leave out. They are there anyway, and must not move to other memory.
+        parameters: tensors to leave out. They are in memory anyway, and must not move.
 
     See https://docs.pytorch.org/docs/stable/autograd.html#torch.autograd.graph.saved_tensors_hooks
     """
 
     def __init__(self, parameters: Iterable[Tensor] = ()) -> None:
         left_out = storages(parameters)
-        # Graphs let go in threads of the devices too, and append is the one thing that needs no lock.
+        # Device threads free tensors as well, and deque.append is atomic.
         self._changes: deque[tuple[int, int, int]] = deque()
         self._holders: dict[int, int] = {}
         self._now = self._most = 0
@@ -75,7 +75,7 @@ class Alive(saved_tensors_hooks):
 
     @property
     def most(self) -> int:
-        """Bytes that were kept at the highest moment until now."""
+        """The peak of `now` so far."""
         self._catch_up()
         return self._most
 
@@ -94,6 +94,6 @@ def kept_bytes(forward: Callable[[], Tensor], parameters: Iterable[Tensor]) -> i
     with Alive(parameters) as alive:
         loss = forward()
     kept = alive.now
-    # The graph lives until here.
+    # Before this, the graph would be gone.
     del loss
     return kept

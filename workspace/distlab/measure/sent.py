@@ -10,7 +10,7 @@ BYTES_SENT, BYTES_RETRANS, LONG_ENOUGH = 200, 208, 216
 
 
 def tcp_bytes_sent() -> int | None:
-    """Bytes sent over all open TCP connections of this process, each byte once; None where nobody counts.
+    """Bytes sent over all open TCP connections of this process, each byte once; None where the system does not count.
 
     What NCCL moves through shared memory, NVLink or InfiniBand is not in it.
     """
@@ -27,11 +27,11 @@ def _sent(number: int) -> int | None:
     with suppress(OSError):
         if not os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
             return None
-        with socket.socket(fileno=os.dup(number)) as one:
-            if one.family not in (socket.AF_INET, socket.AF_INET6) or one.type != socket.SOCK_STREAM:
+        with socket.socket(fileno=os.dup(number)) as copy:
+            if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.type != socket.SOCK_STREAM:
                 return None
-            told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        if len(told) >= LONG_ENOUGH:
-            # The kernel counts a packet again when it sends it again.
-            return struct.unpack_from("Q", told, BYTES_SENT)[0] - struct.unpack_from("Q", told, BYTES_RETRANS)[0]
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        if len(info) >= LONG_ENOUGH:
+            # tcpi_bytes_sent includes retransmissions.
+            return struct.unpack_from("Q", info, BYTES_SENT)[0] - struct.unpack_from("Q", info, BYTES_RETRANS)[0]
     return None

@@ -1,7 +1,7 @@
 """From a profiler's events to spans of work: which kind, when, and how much of it overlaps.
 
 A span is a dict: kind ('forward', 'backward', 'communication'), name, start and end in
-milliseconds since the step began. Nothing here imports torch; events are told by what they carry.
+milliseconds since the step began. Nothing here imports torch; events are recognised by their names.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Protocol
 STEP = "step"
 FORWARD = "DistributedDataParallel.forward"
 BACKWARD = "autograd::engine::evaluate_function: "
-# Puts a gradient into its bucket and, when that is full, hands the bucket over: no computing.
+# Copies a gradient into its bucket and starts the all-reduce of a full one: no computing.
 INTO_BUCKET = BACKWARD + "torch::autograd::AccumulateGrad"
 # On CPU, gloo's worker threads; on GPU, NCCL's kernels. Both bear the collective's name.
 COLLECTIVES = ("gloo:", "ncclDevKernel_", "ncclKernel_")
@@ -56,13 +56,13 @@ def spans(events: Iterable[Event]) -> list[dict]:
         ValueError: no event is named 'step'.
     """
     events = list(events)
-    step = next((one for one in events if one.name == STEP and not _on_gpu(one)), None)
+    step = next((event for event in events if event.name == STEP and not _on_gpu(event)), None)
     if step is None:
         raise ValueError(f"no event named {STEP!r}: profile inside record_function({STEP!r})")
     made = []
-    for kind, one in _kinds(events):
-        start, end = ((at - step.time_range.start) / 1000 for at in (one.time_range.start, one.time_range.end))
-        made.append({"kind": kind, "name": one.name.removeprefix(BACKWARD), "start": start, "end": end})
+    for kind, event in _kinds(events):
+        start, end = ((at - step.time_range.start) / 1000 for at in (event.time_range.start, event.time_range.end))
+        made.append({"kind": kind, "name": event.name.removeprefix(BACKWARD), "start": start, "end": end})
     return sorted(made, key=lambda span: span["start"])
 
 
@@ -71,22 +71,22 @@ def _on_gpu(event: Event) -> bool:
 
 
 def _is_kernel(event: Event) -> bool:
-    # What the CPU annotates is repeated on the GPU's clock, and copies are no computing.
+    # The profiler repeats the CPU's annotations on the GPU; copies are no computing.
     other = (STEP, FORWARD, BACKWARD, "nccl:", "gloo:", "Memcpy", "Memset", "Optimizer.")
     return _on_gpu(event) and not event.name.startswith(other)
 
 
 def _kinds(events: list[Event]) -> Iterator[tuple[str, Event]]:
-    kernels = [one for one in events if _is_kernel(one)]
-    cpu = [one for one in events if not _on_gpu(one)]
-    turn = min((one.time_range.start for one in cpu if one.name.startswith(BACKWARD)), default=float("inf"))
-    for one in cpu:
-        kind = kind_of(one.name)
-        # gloo talks from the CPU also for ranks that compute on a GPU.
+    kernels = [event for event in events if _is_kernel(event)]
+    cpu = [event for event in events if not _on_gpu(event)]
+    turn = min((event.time_range.start for event in cpu if event.name.startswith(BACKWARD)), default=float("inf"))
+    for event in cpu:
+        kind = kind_of(event.name)
+        # With gloo the CPU communicates also for ranks that compute on a GPU.
         if kind == "communication" or (kind and not kernels):
-            yield kind, one
-    for one in kernels:
-        yield kind_of(one.name) or ("forward" if one.time_range.start < turn else "backward"), one
+            yield kind, event
+    for event in kernels:
+        yield kind_of(event.name) or ("forward" if event.time_range.start < turn else "backward"), event
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
@@ -104,14 +104,14 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
     return result
 
 
-def common(one: Iterable[Interval], other: Iterable[Interval]) -> float:
-    """How long both go on at the same time.
+def common(first: Iterable[Interval], second: Iterable[Interval]) -> float:
+    """How long both last at the same time.
 
     >>> common([(0, 4)], [(1, 2), (3, 9)])
     2
     """
-    other = merged(other)
-    return sum(max(0, min(end, b) - max(start, a)) for start, end in merged(one) for a, b in other)
+    second = merged(second)
+    return sum(max(0, min(end, b) - max(start, a)) for start, end in merged(first) for a, b in second)
 
 
 def intervals(trace: list[dict], kind: str) -> list[Interval]:
@@ -161,7 +161,7 @@ def write(records: list[dict], path: Path) -> Path:
             spans, in milliseconds.
     """
     events = []
-    for record in sorted(records, key=lambda one: one["rank"]):
+    for record in sorted(records, key=lambda record: record["rank"]):
         rank, lanes = record["rank"], _by_stage if "stages" in record else _by_kind
         events.append(_name("process_name", rank, 0, f"rank {rank}" + f" on {record.get('host')}" * ("host" in record)))
         events.append(_name("process_sort_index", rank, 0, rank))
@@ -180,15 +180,15 @@ Placed = tuple[dict[int, str], list[tuple[int, str, dict]]]
 
 
 def _by_kind(spans: list[dict]) -> Placed:
-    # Collectives under way at the same time need a row each, or the viewer nests them.
+    # Concurrent collectives get a row each, or the viewer would nest them.
     free = iter(rows(intervals(spans, "communication")))
-    placed = [(1 + next(free) if one["kind"] == "communication" else 0, one["name"], one) for one in spans]
+    placed = [(1 + next(free) if span["kind"] == "communication" else 0, span["name"], span) for span in spans]
     return {0: "compute", 1: "communication"}, placed
 
 
 def _by_stage(spans: list[dict]) -> Placed:
-    placed = [(one["stage"], f"{one['kind']} {one['microbatch']}", one) for one in spans]
-    return {stage: f"stage {stage}" for stage in sorted({one["stage"] for one in spans})}, placed
+    placed = [(span["stage"], f"{span['kind']} {span['microbatch']}", span) for span in spans]
+    return {stage: f"stage {stage}" for stage in sorted({span["stage"] for span in spans})}, placed
 
 
 def _name(what: str, rank: int, lane: int, value: str | int) -> dict:

@@ -5,15 +5,17 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from distlab.errors import SettingError
+
 
 def small_cnn(channels: int, classes: int, height: int, width: int) -> nn.Module:
     """Two convolutions and a small linear head: 10,000 parameters for Fashion-MNIST.
 
-    Nearly all time goes into convolutions and there is little to send, so that ranks have work
-    to share. No batch normalisation: every sample counts alike, on one rank or on many.
+    Nearly all time is spent in convolutions and gradients are small, so more ranks are faster. No batch
+    normalisation: its statistics would depend on how a batch is divided among ranks.
     """
     net = nn.Sequential(
-        # The largest of four values is the same before ReLU as after it, and then ReLU has a quarter to do.
+        # Pooling first gives the same result, and ReLU has a quarter of the values to work on.
         nn.Conv2d(channels, 16, 3, padding=1),
         nn.MaxPool2d(2, ceil_mode=True),
         nn.ReLU(),
@@ -34,7 +36,7 @@ def small_cnn(channels: int, classes: int, height: int, width: int) -> nn.Module
 
 
 def mlp(channels: int, classes: int, height: int, width: int) -> nn.Module:
-    """Three linear layers: many parameters to send for little to compute, the opposite of small-cnn."""
+    """Three linear layers: large gradients for little computing, the opposite of small-cnn."""
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(channels * height * width, 256),
@@ -78,14 +80,14 @@ def names() -> list[str]:
 def build(name: str, channels: int, classes: int, height: int, width: int, seed: int = 0) -> nn.Module:
     """A network from images (N, channels, height, width) to logits (N, classes), on the CPU.
 
-    The same seed gives the same weights in every process, and the caller's random numbers go on
-    as if nothing had been drawn.
+    The same seed gives the same weights in every process, and the caller's random number
+    generators stay as they were.
 
     Raises:
-        ValueError: no network has this name.
+        SettingError: no network has this name.
     """
     if name not in BUILDERS:
-        raise ValueError(f"no model {name!r}: use one of {', '.join(BUILDERS)}")
+        raise SettingError(f"no model {name!r}: use one of {', '.join(BUILDERS)}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return BUILDERS[name](channels, classes, height, width)

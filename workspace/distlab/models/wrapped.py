@@ -1,4 +1,4 @@
-"""What wraps a network, and how to get it off."""
+"""A network without its wrapper."""
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel

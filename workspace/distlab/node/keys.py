@@ -3,18 +3,19 @@
 import errno
 import os
 import secrets
-import shutil
 import subprocess
-import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from distlab.errors import DistlabError
 from distlab.hosts.simulated import DEFAULT_SLOTS
+from distlab.whole import whole_folder
 
 PORT = 2222
 KEYGEN_SECONDS = 20
 
 
-class SharedError(OSError):
+class SharedError(DistlabError, OSError):
     """The folder that both nodes share cannot be used; says why and what to do."""
 
 
@@ -42,21 +43,15 @@ def prepare(shared: Path) -> Path:
         SharedError: the shared folder cannot be written, or what it holds is another user's.
     """
     folder = shared / f"node-{os.getuid()}"
-    try:
-        # mkdtemp gives a folder of mode 0700, without which ssh refuses the keys.
-        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=shared))
-    except OSError as error:
-        raise SharedError(
-            error.errno, f"cannot write {shared}, which both nodes share: {error.strerror}. {_remedy(shared)}"
-        ) from None
-    try:
+    # Whichever node comes second finds the first one's keys there.
+    with suppress(FileExistsError), ExitStack() as stack:
+        try:
+            # It has mode 0700; ssh refuses keys in an open folder.
+            work = stack.enter_context(whole_folder(folder))
+        except OSError as error:
+            text = f"cannot write {shared}, which both nodes share: {error.strerror}. {_remedy(shared)}"
+            raise SharedError(error.errno, text) from None
         _make(work)
-        work.rename(folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     if not os.access(folder / "user_key", os.R_OK):
         raise SharedError(errno.EACCES, f"{folder} is another user's. {_remedy(shared)}")
     return folder

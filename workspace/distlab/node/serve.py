@@ -11,13 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distlab import lab
+from distlab.child import end_child
 from distlab.hosts.nodes import in_node
 from distlab.node import sshd
 from distlab.node.keys import prepare
 from distlab.runs import workspace_trouble
 
 LOOK_SECONDS = 1.0
-# What ends again and again is not started without a pause: the cores are the ranks'.
+STOP_SECONDS = 2.0
+# Between two starts of a service that keeps ending: starting it all the time would take the ranks' cores.
 PAUSE_SECONDS = 10.0
 ANYWHERE = "0.0.0.0"
 
@@ -43,13 +45,8 @@ class Kept:
 
     def end(self) -> None:
         """Stop it."""
-        if self._process and self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(2)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self._process:
+            end_child(self._process, STOP_SECONDS)
         self._process = None
 
 
@@ -64,7 +61,7 @@ def _keep(services: list[Kept], stop: threading.Event) -> None:
 
 def _board(_: object) -> subprocess.Popen:
     command = [sys.executable, "-m", "distlab.cli", "board", "--bind", ANYWHERE]
-    # It would name the container's own address, where no browser reaches it.
+    # Its output is dropped: it names the container's own address, where no browser reaches it.
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
@@ -84,7 +81,7 @@ def serve() -> int:
     with tempfile.TemporaryDirectory(prefix="node-") as work:
         if in_node():
             keys = prepare(Path(os.environ.get("DISTLAB_SHARED", "/shared")))
-            # Both nodes have one token, and a node that was restarted asks for the one it had.
+            # The token of both nodes, which stays the same when a node is restarted.
             token = token or (keys / "token").read_text()
             ssh = Kept(lambda address: sshd.start(keys, address, Path(work)), sshd.own_address)
             ssh.look()

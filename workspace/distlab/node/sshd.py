@@ -12,7 +12,7 @@ import psutil
 
 from distlab.node.keys import PORT
 
-# What a rank that is started over ssh has to know of its container. The token is none of it.
+# What a rank started over ssh needs from its container's environment; not WORKSHOP_TOKEN, so that no rank has it.
 PASSED_ON = ("CUDA_", "DISTLAB_", "GLOO_", "LANG", "LC_", "LD_LIBRARY_PATH", "NCCL_", "NVIDIA_", "OMP_", "PATH", "TZ")
 
 
@@ -22,9 +22,9 @@ def own_address() -> str | None:
     Asked of the interfaces: without a network, asking for the own name takes seconds to fail.
     """
     for _, addresses in sorted(psutil.net_if_addrs().items()):
-        for one in addresses:
-            if one.family == socket.AF_INET and not one.address.startswith("127."):
-                return one.address
+        for address in addresses:
+            if address.family == socket.AF_INET and not address.address.startswith("127."):
+                return address.address
     return None
 
 
@@ -40,7 +40,7 @@ def configuration(keys: Path, address: str, environ: Mapping[str, str]) -> str:
         "PasswordAuthentication": "no",
         "KbdInteractiveAuthentication": "no",
         "UsePAM": "no",
-        # The keys lie in a folder of their own, but below one that every user may write.
+        # Would refuse the keys, because a folder above theirs may be written by every user.
         "StrictModes": "no",
         "AllowTcpForwarding": "no",
         "X11Forwarding": "no",
@@ -49,7 +49,7 @@ def configuration(keys: Path, address: str, environ: Mapping[str, str]) -> str:
         "PrintMotd": "no",
         "PidFile": "none",
         "LogLevel": "ERROR",
-        # A node whose network was cut says no farewell; its ranks must not wait for ever.
+        # Ends the session when the other node's network is cut, so that ranks do not wait for ever.
         "ClientAliveInterval": "3",
         "ClientAliveCountMax": "3",
         "SetEnv": " ".join(f'{name}="{value}"' for name, value in sorted(passed.items()) if '"' not in value),
@@ -61,6 +61,6 @@ def start(keys: Path, address: str, folder: Path) -> subprocess.Popen:
     """Start sshd on that address; its configuration goes to `folder`."""
     config = folder / "sshd_config"
     config.write_text(configuration(keys, address, os.environ))
-    # sshd must be called by its whole path, by which it starts itself anew for each connection.
+    # By its whole path, since sshd starts itself again for each connection and refuses a relative one.
     program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     return subprocess.Popen([program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)

@@ -4,29 +4,25 @@ The one place that chooses device and backend. A training script needs one of th
 
     with process.alone() as me:     # one process, no group
     with process.group() as me:     # joins the ranks that the launcher started
-    with process.horovod() as me:   # the same by Horovod; nothing imports it before
 
 `me` is a `Rank`; nothing else in the package reads the launcher's environment variables.
 """
 
 from distlab.process.device import now
-from distlab.process.environment import LAUNCHERS, Placement, read_placement
-from distlab.process.group import Rank, alone, group
-from distlab.process.horovod import horovod
+from distlab.process.environment import Placement, read_placement
+from distlab.process.joining import Rank, alone, group
 from distlab.process.precision import AMP_DTYPES, amp_dtype, device_name, units
 from distlab.process.share import threads
 from distlab.runs import run_folder
 
 __all__ = [
     "AMP_DTYPES",
-    "LAUNCHERS",
     "Placement",
     "Rank",
     "alone",
     "amp_dtype",
     "device_name",
     "group",
-    "horovod",
     "now",
     "read_placement",
     "run_folder",

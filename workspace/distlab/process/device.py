@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-CPU_SEAT = "cpu"
-# More replicas on one device show nothing new.
+from distlab.errors import SettingError
+
+CPU = "cpu"
+# Of replicas on one device, more than 4 teach nothing that 2 do not.
 FEWEST_REPLICAS, MOST_REPLICAS_OF_A_DEVICE = 2, 4
 
 
@@ -29,7 +31,7 @@ class Choice:
 def _override(name: str, allowed: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
     value = environ.get(name)
     if value and value not in allowed:
-        raise ValueError(f"{name}={value!r} is unknown: use {' or '.join(allowed)}")
+        raise SettingError(f"{name}={value!r} is unknown: use {' or '.join(allowed)}")
     return value or None
 
 
@@ -42,37 +44,44 @@ def gpu_index(local_rank: int, gpus: int) -> int:
     return local_rank % gpus
 
 
-def seat(local_rank: int, environ: Mapping[str, str] = os.environ) -> str:
-    """Identity of the device this rank would take: a GPU's UUID, or 'cpu'."""
+def device_id(local_rank: int, environ: Mapping[str, str] = os.environ) -> str:
+    """Identity of the device that this rank would take: a GPU's UUID, or 'cpu'.
+
+    Raises:
+        SettingError: DISTLAB_DEVICE is unknown, or asks for a GPU where torch sees none.
+    """
     device = _override("DISTLAB_DEVICE", ("cpu", "cuda"), environ)
     if device == "cpu":
-        return CPU_SEAT
+        return CPU
     if not torch.cuda.is_available():
         if device == "cuda":
-            raise ValueError("DISTLAB_DEVICE=cuda, but torch sees no GPU here: unset it, or check nvidia-smi")
-        return CPU_SEAT
+            raise SettingError("DISTLAB_DEVICE=cuda, but torch sees no GPU here: unset it, or check nvidia-smi")
+        return CPU
     index = gpu_index(local_rank, torch.cuda.device_count())
     return str(torch.cuda.get_device_properties(index).uuid)
 
 
-def choose(seats: Sequence[str], environ: Mapping[str, str] = os.environ) -> Choice:
+def choose(device_ids: Sequence[str], environ: Mapping[str, str] = os.environ) -> Choice:
     """Choose for a whole job from what each rank offers, the same answer on every rank.
 
     Args:
-        seats: one `seat()` per rank, in rank order.
+        device_ids: one `device_id()` per rank, in rank order.
+
+    Raises:
+        SettingError: DISTLAB_BACKEND is unknown, or asks for NCCL where ranks have no GPU of their own.
     """
     backend = _override("DISTLAB_BACKEND", ("gloo", "nccl"), environ)
-    gpus = {one for one in seats if one != CPU_SEAT}
-    if len(gpus) == 0 or CPU_SEAT in seats:
+    gpus = set(device_ids) - {CPU}
+    if len(gpus) == 0 or CPU in device_ids:
         asked = environ.get("DISTLAB_DEVICE") == "cpu"
         reason = "DISTLAB_DEVICE=cpu" if asked else "no GPU" if not gpus else "not every rank has a GPU"
         if backend == "nccl":
-            raise ValueError(f"DISTLAB_BACKEND=nccl needs a GPU for every rank, but {reason}: use gloo")
+            raise SettingError(f"DISTLAB_BACKEND=nccl needs a GPU for every rank, but {reason}: use gloo")
         return Choice("cpu", "gloo", f"on cpu over gloo: {reason}")
-    if len(gpus) < len(seats):
-        shared = f"{len(seats)} ranks share {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
+    if len(gpus) < len(device_ids):
+        shared = f"{len(device_ids)} ranks share {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
         if backend == "nccl":
-            raise ValueError(f"DISTLAB_BACKEND=nccl, but {shared}, which NCCL refuses: use gloo")
+            raise SettingError(f"DISTLAB_BACKEND=nccl, but {shared}, which NCCL refuses: use gloo")
         return Choice("cuda", "gloo", f"on cuda over gloo: {shared}, and NCCL wants one for each")
     return Choice("cuda", backend or "nccl", f"on cuda over {backend or 'nccl'}: a GPU for each rank")
 
@@ -106,7 +115,7 @@ def spread(main: torch.device, count: int | None = None) -> list[torch.device]:
 
 
 def now(*devices: torch.device) -> float:
-    """Seconds on a clock, when these devices are done with all that they were given: a GPU works on by itself."""
+    """Seconds on a clock, read when these devices have finished: a GPU is still busy when its calls return."""
     for device in devices:
         if device.type == "cuda":
             torch.cuda.synchronize(device)

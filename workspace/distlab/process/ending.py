@@ -1,7 +1,7 @@
 """What a rank leaves behind when it ends, so that the launcher can blame the right one.
 
 Started by distlab, a rank has DISTLAB_RECORDS: a folder of its host. There it writes how it
-ended, and, when asked by a signal, where it stands. Elsewhere nothing here does anything.
+ended and, at a signal, the stack of each thread. Without that variable nothing here does anything.
 """
 
 import atexit
@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 
 from distlab.parent import end_with_parent
+from distlab.whole import write_whole
 
 ASK_FOR_STACK = signal.SIGUSR1
 NOT_THE_SCRIPT = ("/distlab/agent/", "/distlab/process/", "runpy", "contextlib.py")
@@ -23,10 +24,7 @@ _state = {"watching": False, "how": "left", "records": None, "rank": 0, "left": 
 
 
 def _write(name: str, text: str) -> None:
-    path = Path(_state["records"]) / name
-    half = path.with_suffix(".half")
-    half.write_text(text)
-    half.replace(path)
+    write_whole(Path(_state["records"]) / name, text)
 
 
 def _record(how: str, **more: object) -> None:
@@ -39,7 +37,7 @@ def raised(error: BaseException) -> None:
     if not _state["watching"] or _state["how"] == "raised":
         return
     frames = traceback.extract_tb(error.__traceback__)
-    # Frames of the launcher and of `with process.group()` say nothing to who wrote the script.
+    # Frames of the launcher and of `with process.group()` do not help the script's author.
     own = [frame for frame in frames if not any(part in frame.filename for part in NOT_THE_SCRIPT)]
     shown = traceback.StackSummary.from_list(own)
     head = ["Traceback (most recent call last):\n"] if own else []
@@ -49,7 +47,7 @@ def raised(error: BaseException) -> None:
 
 
 def left(code: object) -> None:
-    """Record that this rank asked to end, as `sys.exit(code)` takes it, while others may need it."""
+    """Record that this rank called `sys.exit(code)` inside its group, where others may still wait for it."""
     if _state["watching"] and _state["left"] is None:
         said = code if isinstance(code, str) else ""
         status = code if isinstance(code, int) else int(code is not None)
@@ -75,7 +73,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: object) -> Non
 
 
 def watch(rank: int) -> None:
-    """Start to keep this rank's record, once; a later call changes nothing."""
+    """Record how this rank ends, from now on; a second call changes nothing."""
     folder = os.environ.get("DISTLAB_RECORDS")
     if not folder or _state["watching"]:
         return
@@ -84,7 +82,7 @@ def watch(rank: int) -> None:
     stack = (Path(folder) / f"rank{rank}.stack.txt").open("w")
     _state["stack"] = stack
     faulthandler.register(ASK_FOR_STACK, file=stack, all_threads=True)
-    # Last, since it tells the launcher that the signal is safe to send.
+    # After the handler, since this file tells the launcher that it may send the signal.
     _write(f"rank{rank}.pid", str(os.getpid()))
     sys.excepthook = _hook
     atexit.register(_at_exit)

@@ -5,39 +5,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# launcher -> (variable that shows it is there, field -> variable). First match wins: mpirun
-# and srun can start torchrun, never the other way round, so torchrun's variables come first.
-# horovodrun over MPI is an mpirun to its ranks.
-LAUNCHERS: dict[str, dict[str, str]] = {
-    "torchrun": {
-        "rank": "RANK",
-        "world_size": "WORLD_SIZE",
-        "local_rank": "LOCAL_RANK",
-        "local_world_size": "LOCAL_WORLD_SIZE",
-        "host_index": "GROUP_RANK",
-    },
-    "horovodrun": {
-        "rank": "HOROVOD_RANK",
-        "world_size": "HOROVOD_SIZE",
-        "local_rank": "HOROVOD_LOCAL_RANK",
-        "local_world_size": "HOROVOD_LOCAL_SIZE",
-        "host_index": "HOROVOD_CROSS_RANK",
-    },
-    "mpirun": {
-        "rank": "OMPI_COMM_WORLD_RANK",
-        "world_size": "OMPI_COMM_WORLD_SIZE",
-        "local_rank": "OMPI_COMM_WORLD_LOCAL_RANK",
-        "local_world_size": "OMPI_COMM_WORLD_LOCAL_SIZE",
-        # Open MPI does not say it; our agents do.
-        "host_index": "DISTLAB_HOST_INDEX",
-    },
-    "srun": {
-        "rank": "SLURM_PROCID",
-        "world_size": "SLURM_NTASKS",
-        "local_rank": "SLURM_LOCALID",
-        "host_index": "SLURM_NODEID",
-    },
-}
+from distlab.errors import SettingError
+from distlab.launchers import LAUNCHERS
 
 
 @dataclass(frozen=True)
@@ -62,7 +31,7 @@ def read_seconds(name: str, default: float, environ: Mapping[str, str] = os.envi
     """A duration from the environment.
 
     Raises:
-        ValueError: it is no number, or not above 0.
+        SettingError: it is no number, or not above 0.
     """
     text = environ.get(name) or str(default)
     try:
@@ -71,41 +40,41 @@ def read_seconds(name: str, default: float, environ: Mapping[str, str] = os.envi
         seconds = 0.0
     # Not `<= 0`, since nan is neither.
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"{name}={text!r} is not a number of seconds above 0")
+        raise SettingError(f"{name}={text!r} is not a number of seconds above 0")
     return seconds
 
 
 def read_placement(environ: Mapping[str, str] = os.environ) -> Placement:
-    """Read rank, world size and local rank as torchrun, horovodrun, mpirun or srun export them.
+    """Read rank, world size and local rank as the launchers export them.
 
     Without a launcher the process is rank 0 of a world of 1.
 
     Raises:
-        ValueError: a variable is missing or no whole number, or a rank lies outside its world.
+        SettingError: a variable is missing or no whole number, or a rank lies outside its world.
     """
-    # By hand one of the two is easily forgotten, and every rank would then train by itself.
+    # Whoever sets them by hand may forget one of the two; each rank would then train alone.
     by_hand = "torchrun" if "RANK" in environ or "WORLD_SIZE" in environ else None
-    launcher = by_hand or next((one for one in LAUNCHERS if LAUNCHERS[one]["rank"] in environ), None)
+    launcher = by_hand or next((name for name, each in LAUNCHERS.items() if each.variables["rank"] in environ), None)
     if launcher is None:
         return Placement(0, 1, 0, 1, 0, host_name(environ), "none")
-    names = LAUNCHERS[launcher]
+    names = LAUNCHERS[launcher].variables
 
     def number(field: str, default: int | None = None) -> int:
         name = names.get(field)
         text = environ.get(name) if name else None
         if text is None:
             if default is None:
-                there = names["world_size" if field == "rank" else "rank"]
-                raise ValueError(f"{there} is set but {name} is not: set both, or start with {launcher}")
+                present = names["world_size" if field == "rank" else "rank"]
+                raise SettingError(f"{present} is set but {name} is not: set both, or start with {launcher}")
             return default
         try:
             return int(text)
         except ValueError:
-            raise ValueError(f"{name}={text!r} is not a whole number") from None
+            raise SettingError(f"{name}={text!r} is not a whole number") from None
 
     rank, world_size = number("rank"), number("world_size")
     if not 0 <= rank < world_size:
-        raise ValueError(
+        raise SettingError(
             f"{names['rank']}={rank} lies outside {names['world_size']}={world_size}: "
             f"ranks count from 0 to {world_size - 1}"
         )
@@ -113,6 +82,6 @@ def read_placement(environ: Mapping[str, str] = os.environ) -> Placement:
     local_rank = number("local_rank", 0)
     local_world_size = number("local_world_size", max(1, local_rank + 1))
     if not 0 <= local_rank < local_world_size:
-        raise ValueError(f"{names['local_rank']}={local_rank} lies outside a host of {local_world_size} ranks")
+        raise SettingError(f"{names['local_rank']}={local_rank} lies outside a host of {local_world_size} ranks")
     host_index = number("host_index", rank // local_world_size)
     return Placement(rank, world_size, local_rank, local_world_size, host_index, host_name(environ), launcher)

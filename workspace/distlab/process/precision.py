@@ -1,8 +1,9 @@
-"""Which 16-bit numbers a device has units for, and which of them autocast should use on it."""
+"""Which 16-bit types a device has units for, and which of them autocast should use on it."""
 
 import torch
 
-from distlab.process.group import Rank
+from distlab.errors import SettingError
+from distlab.process.joining import Rank
 
 AMP_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 OFF = "off"
@@ -12,7 +13,7 @@ CPU_UNITS = {
     "fp16": ("avx512_fp16", "amx_fp16", "fp16_arith"),
     "tf32": (),
 }
-# The first compute capability whose tensor cores multiply such numbers (CUDA C++ programming guide, table
+# The first compute capability whose tensor cores multiply this type (CUDA C++ programming guide, table
 # of arithmetic instructions).
 GPU_UNITS = {"bf16": (8, 0), "fp16": (7, 0), "tf32": (8, 0)}
 
@@ -31,21 +32,21 @@ def units(device: torch.device) -> dict[str, list[str]]:
 
 
 def device_name(device: torch.device) -> str:
-    """The processor's own name for itself."""
+    """The model of the GPU or CPU, as it names itself."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return str(torch.cpu.get_capabilities().get("cpu_name", "a CPU"))
 
 
 def amp_dtype(me: Rank, name: str | None = None) -> torch.dtype | None:
-    """The type for `torch.autocast` on this rank's device, said aloud when it is computed without units for it.
+    """The type for `torch.autocast` on this rank's device; rank 0 prints when the device has no units for it.
 
     Args:
         name: 'bf16', 'fp16', or 'off' for None. Without one: bf16, which needs no loss scaling, except
             on a GPU that has units for fp16 alone.
 
     Raises:
-        ValueError: no type has this name.
+        SettingError: no type has this name.
     """
     has = units(me.device)
     if name is None:
@@ -53,7 +54,7 @@ def amp_dtype(me: Rank, name: str | None = None) -> torch.dtype | None:
     if name == OFF:
         return None
     if name not in AMP_DTYPES:
-        raise ValueError(f"no type {name!r} for mixed precision: use {', '.join(AMP_DTYPES)} or {OFF}")
+        raise SettingError(f"no type {name!r} for mixed precision: use {', '.join(AMP_DTYPES)} or {OFF}")
     if not has[name]:
         me.print(f"{name} on a {me.device.type} without units for it: expect it to be slower than --amp {OFF}")
     return AMP_DTYPES[name]

@@ -1,4 +1,4 @@
-"""How a rank uses its share of a host: its threads, and the memory that it was given once."""
+"""How a rank uses its share of a host: its threads, and the memory that it has freed."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-# Blocks up to 1 GiB come from the heap, and the heap is never handed back.
+# Blocks up to 1 GiB come from the heap, and malloc never returns the heap to the kernel.
 LARGEST_KEPT, NEVER = 1 << 30, (1 << 31) - 1
 
 

@@ -17,7 +17,7 @@ they end together, name the one that failed first, and are gone when the noteboo
 
 from typing import TYPE_CHECKING
 
-from distlab.hosts import Finding
+from distlab.hosts import HostList
 
 if TYPE_CHECKING:
     from distlab.ranks.live import LiveRanks
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _live: "LiveRanks | None" = None
 
 
-def start(hosts: str | Finding | None = None) -> "LiveRanks":
+def start(hosts: str | HostList | None = None) -> "LiveRanks":
     """Live ranks on the hosts, and the magic %%px to run cells in them.
 
     Ranks that are up already on the same hosts are kept, with their variables. When one of them
@@ -39,7 +39,7 @@ def start(hosts: str | Finding | None = None) -> "LiveRanks":
         HostsError, HostError, OSError: nothing was started; says why.
     """
     global _live
-    # ipyparallel takes a third of a second to import, which only a lesson with live ranks should cost.
+    # Imported here since ipyparallel takes a third of a second, and few lessons use live ranks.
     from distlab.ranks.cell import register
     from distlab.ranks.live import LiveRanks
 

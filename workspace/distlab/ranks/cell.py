@@ -14,16 +14,13 @@ from IPython.display import display
 from distlab.ranks.live import Answers, LiveRanks, RanksError
 
 COLOUR, RULE = re.compile(r"\x1b\[[0-9;]*m"), re.compile("-+")
-VOICE_SECONDS = 10.0
-# Python comes back at once; a rank inside a collective only when that gives up.
+REMIND_SECONDS = 10.0
+# A rank in Python code stops at once, one inside a collective only when that times out.
 INTERRUPT_SECONDS = 3.0
 
 
 class CellFailed(RanksError):
     """A cell failed in a rank, whose traceback has been shown."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [str(self)]
 
 
 def register(current: Callable[[], LiveRanks]) -> None:
@@ -79,14 +76,14 @@ def run_cell(live: LiveRanks, code: str, ranks: list[int], timeout: float | None
         KeyboardInterrupt: it was interrupted, and all ranks came back.
         RanksError: the ranks have died.
     """
-    voice, seconds = _Voice(live), timeout or float("inf")
-    before = live.wait(live.earlier(ranks), seconds, voice)
+    remind, seconds = _Reminder(live), timeout or float("inf")
+    before = live.wait(live.earlier(ranks), seconds, remind)
     if before:
         raise CellFailed(f"{_names(live, before)} still at an earlier cell after {timeout:g} s")
     answers = live.submit(code, ranks)
     interrupted = None
     try:
-        busy = live.wait(answers, seconds, voice)
+        busy = live.wait(answers, seconds, remind)
     except KeyboardInterrupt as error:
         busy, interrupted = [rank for rank, answer in answers.items() if not answer.done()], error
     stuck = _bring_back(live, answers) if busy else []
@@ -104,15 +101,15 @@ def run_cell(live: LiveRanks, code: str, ranks: list[int], timeout: float | None
     _raise_first(live, answers)
 
 
-class _Voice:
-    """Says now and then who is still at it."""
+class _Reminder:
+    """Prints now and then which ranks are not done."""
 
     def __init__(self, live: LiveRanks) -> None:
-        self._live, self._next = live, time.monotonic() + VOICE_SECONDS
+        self._live, self._next = live, time.monotonic() + REMIND_SECONDS
 
     def __call__(self, busy: list[int]) -> None:
         if busy and time.monotonic() > self._next:
-            self._next += VOICE_SECONDS
+            self._next += REMIND_SECONDS
             print(f"waiting for {_names(self._live, busy)}", flush=True)
 
 
@@ -154,7 +151,7 @@ def _raise_first(live: LiveRanks, answers: Answers) -> None:
             failed.append((answer.metadata["completed"], rank, error))
     if not failed:
         return
-    (_, first, error), *others = sorted(failed, key=lambda one: one[:2])
+    (_, first, error), *others = sorted(failed, key=lambda failure: failure[:2])
     print(f"{live.name(first)} failed first:\n{_short(error.traceback)}")
     same = [rank for _, rank, other in others if _words(other) == _words(error)]
     if same:

@@ -4,28 +4,28 @@ import json
 import logging
 import os
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from distlab.parent import end_with_parent
+from distlab.waiting import wait_until
 
 ENGINES, CLIENT = "ipcontroller-engine.json", "ipcontroller-client.json"
-# Of what it logs, only that it cannot go on.
+# It logs only that it cannot go on.
 SILENT = logging.CRITICAL
 START_SECONDS = 30.0
-# A rank counts as there once its heart was heard twice; the default of 3 s is for rooms of hundreds.
+# A rank counts as there after two heartbeats; the default of 3 s between them is meant for hundreds of ranks.
 HEARTBEAT_MS = 500
 
 
 def own_address() -> str:
     """The IPv4 address at which this host's peers find it: that of the interface chosen for gloo."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
-    for one in psutil.net_if_addrs().get(interface, []):
-        if one.family == socket.AF_INET:
-            return one.address
+    for own in psutil.net_if_addrs().get(interface, []):
+        if own.family == socket.AF_INET:
+            return own.address
     return "127.0.0.1"
 
 
@@ -42,11 +42,11 @@ def serve(folder: Path, address: str, parent: int) -> None:
     config = Config()
     config.ProfileDir.location = str(folder)
     config.IPController.ip = config.IPController.location = address
-    # One process instead of seven; few messages pass here.
+    # One process instead of seven is enough for so few messages.
     config.IPController.use_threads = True
     config.IPController.broadcast_scheduler_depth = 0
     config.IPController.db_class = "NoDB"
-    # CURVE encrypts and knows its peers by key, so that messages need no signature besides.
+    # CURVE encrypts and knows its peers by their keys, so that messages need no signature.
     config.IPController.enable_curve = True
     config.IPController.log_level = SILENT
     config.HeartMonitor.period = HEARTBEAT_MS
@@ -64,7 +64,7 @@ def read_connection(folder: Path, name: str) -> dict | None:
     try:
         return json.loads((folder / "security" / name).read_text())
     except (FileNotFoundError, ValueError):
-        # Not there, or not whole yet.
+        # Not there yet, or only half written.
         return None
 
 
@@ -77,13 +77,13 @@ def wait_for_connection(folder: Path, alive: Callable[[], bool]) -> dict:
     Raises:
         RuntimeError: it ended, or did not write in time.
     """
-    until = time.monotonic() + START_SECONDS
-    while (found := read_connection(folder, ENGINES)) is None:
-        if not alive():
+
+    def written() -> dict | None:
+        found = read_connection(folder, ENGINES)
+        if found is None and not alive():
             raise RuntimeError("ipyparallel's controller ended at once: see the log of rank 0")
-        if time.monotonic() > until:
-            raise RuntimeError(
-                f"ipyparallel's controller did not start within {START_SECONDS:.0f} s: is the host busy?"
-            )
-        time.sleep(0.02)
-    return found
+        return found
+
+    if found := wait_until(written, START_SECONDS, every=0.02):
+        return found
+    raise RuntimeError(f"ipyparallel's controller did not start within {START_SECONDS:.0f} s: is the host busy?")

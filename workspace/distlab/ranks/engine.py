@@ -20,14 +20,14 @@ def _serve_cells(me: process.Rank, connection: dict) -> None:
     from ipyparallel.engine.app import IPEngine
     from traitlets.config import Config
 
-    # The agent removes what lies beside the records, however the rank ends.
+    # In the folder that the agent removes however the rank ends.
     profile = Path(os.environ["DISTLAB_RECORDS"]) / f"profile{me.rank}"
     profile.mkdir()
     config = Config()
     config.ProfileDir.location = str(profile)
     config.IPEngine.id = me.rank
     config.IPEngine.log_level = SILENT
-    # Its work, to pass signals on and to tell of a death, is that of the agent here.
+    # The nanny passes signals on and tells of a death, which the agent does here.
     config.IPEngine.enable_nanny = False
     names = {"me": me, "torch": torch, "dist": dist}
     engine = IPEngine.instance(config=config, connection_info_env=json.dumps(connection), user_ns=names)
@@ -36,7 +36,7 @@ def _serve_cells(me: process.Rank, connection: dict) -> None:
 
 
 def _fork_controller(folder: Path) -> multiprocessing.Process:
-    # Before this rank has threads or a GPU, which do not survive a fork.
+    # A fork copies no threads and no GPU's state, so it comes before this rank has any.
     fork = multiprocessing.get_context("fork")
     controller = fork.Process(target=serve, args=[folder, own_address(), os.getpid()])
     controller.start()
@@ -52,7 +52,7 @@ def main() -> None:
         connection = wait_for_connection(folder, controller.is_alive)
     try:
         with process.group() as me:
-            _serve_cells(me, loop.Together().share(connection))
+            _serve_cells(me, loop.Collectives().broadcast(connection))
             raise SystemExit("this rank was told to leave, and live ranks end together")
     finally:
         if controller:

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ipyparallel import AsyncResult, Client, DirectView
 from ipyparallel.error import TaskAborted
 
-from distlab.hosts import Finding, Host, find, parse
+from distlab.errors import DistlabError
+from distlab.hosts import Host, HostList, find, parse
 from distlab.launch import RunFailed, Session, run
 from distlab.ranks.controller import CLIENT, read_connection
 from distlab.ranks.remote import describe, evaluate
 from distlab.runs import make_folder, runs_root
+from distlab.waiting import wait_until
 
 ENGINE = Path(__file__).with_name("engine.py")
 START_SECONDS = 90.0
@@ -28,28 +30,24 @@ ANSWER_SECONDS = 5.0
 # A collective that waits longer than this for a rank fails; until then it cannot be interrupted.
 COLLECTIVE_SECONDS = 20.0
 LOOK_SECONDS = 0.05
-# What a rank printed comes by another way than its answer, and may come later.
+# What a rank printed comes over another connection than its answer, and may come later.
 OUTPUT_SECONDS = 2.0
-# The launcher's own time to find out who failed first, and to stop the others.
+# How long the launcher may take to find out who failed first and to stop the others.
 BURIAL_SECONDS = 8.0
 ENDED = "the live ranks have ended"
 
-# By rank.
+# What is under way on each rank, by rank.
 Answers: TypeAlias = dict[int, AsyncResult]
 
-# The controller encrypts, and knows its peers by key: that messages are not signed besides is no danger.
+# The controller encrypts and knows its peers by their keys, so unsigned messages are no danger.
 logging.getLogger("traitlets").addFilter(lambda record: "Message signing is disabled" not in record.getMessage())
 
 
-class RanksError(RuntimeError):
+class RanksError(DistlabError, RuntimeError):
     """Live ranks are missing, have died, or failed in a cell; says which rank."""
 
-    def _render_traceback_(self) -> list[str]:
-        # In a notebook the frames of this package would bury the one sentence that matters.
-        return [f"RanksError: {self}"]
 
-
-def _find_hosts(hosts: str | Finding | None) -> list[Host]:
+def _find_hosts(hosts: str | HostList | None) -> list[Host]:
     if isinstance(hosts, str):
         return parse(hosts)
     return list((hosts or find()).hosts)
@@ -62,15 +60,15 @@ class LiveRanks:
         RanksError: they did not come up.
     """
 
-    def __init__(self, hosts: str | Finding | None = None) -> None:
+    def __init__(self, hosts: str | HostList | None = None) -> None:
         self._hosts = _find_hosts(hosts)
         self.size = sum(host.slots for host in self._hosts)
         self._session = Session()
         self._why: str | None = None
-        # What each rank was sent last, and how to send it again.
+        # The last message to each rank, and how to send it again.
         self._latest: Answers = {}
         self._send_again: dict[int, Callable[[], AsyncResult]] = {}
-        # Rank 0 and the notebook both see the folder of runs, wherever rank 0 is.
+        # In the folder of runs, which the notebook shares with rank 0's host.
         self._folder = make_folder(runs_root() / f".live-{uuid.uuid4().hex[:8]}").resolve()
         self._job = threading.Thread(target=self._run, name="live ranks", daemon=True)
         atexit.register(self.close)
@@ -82,7 +80,7 @@ class LiveRanks:
             self.close()
             raise
         finally:
-            # From here on nobody needs the keys on disk.
+            # Nobody needs the keys on disk any more.
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> "LiveRanks":
@@ -92,7 +90,7 @@ class LiveRanks:
         self.close()
 
     def _run(self) -> None:
-        # Ranks read it and say what is wrong with it; to read it here would bring torch into the notebook.
+        # Passed on as text: ranks say what is wrong with it, and to parse it here would import torch.
         seconds = os.environ.get("DISTLAB_COLLECTIVE_TIMEOUT") or COLLECTIVE_SECONDS
         try:
             run(
@@ -111,30 +109,39 @@ class LiveRanks:
 
     def _connect(self) -> Client:
         until = time.monotonic() + START_SECONDS
-        while (found := read_connection(self._folder, CLIENT)) is None:
-            self._require_start(until, "rank 0 left no word in the folder of runs: do all hosts share it?")
-            time.sleep(0.02)
-        client = None
-        while client is None:
-            # Ranks that failed to join took the controller with them, and nobody would answer.
+        found = self._come(until, lambda: read_connection(self._folder, CLIENT))
+        if not found:
+            raise RanksError("rank 0 left no word in the folder of runs: do all hosts share it?")
+
+        def connect() -> list[Client]:
+            # It may wait in vain: ranks that fail to join take the controller with them.
             with suppress(TimeoutError):
-                client = Client(connection_info=found, timeout=ANSWER_SECONDS)
-            self._require_start(until, f"ipyparallel's controller did not answer within {START_SECONDS:.0f} s")
+                return [Client(connection_info=found, timeout=ANSWER_SECONDS)]
+            return []
+
+        clients = self._come(until, connect)
+        if not clients:
+            raise RanksError(f"ipyparallel's controller did not answer within {START_SECONDS:.0f} s")
+        (client,) = clients
         try:
-            while missing := sorted(set(range(self.size)) - set(client.ids)):
-                names = ", ".join(self.name(rank) for rank in missing)
-                self._require_start(until, f"{names} did not come up within {START_SECONDS:.0f} s")
-                time.sleep(0.02)
+            if not self._come(until, lambda: set(client.ids) >= set(range(self.size))):
+                names = ", ".join(self.name(rank) for rank in sorted(set(range(self.size)) - set(client.ids)))
+                raise RanksError(f"{names} did not come up within {START_SECONDS:.0f} s")
         except BaseException:
             client.close()
             raise
         return client
 
-    def _require_start(self, until: float, late: str) -> None:
-        if not self.alive:
-            raise RanksError(self.death)
-        if time.monotonic() > until:
-            raise RanksError(late)
+    def _come(self, until: float, condition: Callable[[], object]) -> Any:
+        """What `condition` answers once it is true, or when the time is up; raises when the ranks have died."""
+
+        def look() -> object:
+            answer = condition()
+            if not answer and not self.alive:
+                raise RanksError(self.death)
+            return answer
+
+        return wait_until(look, until - time.monotonic(), every=0.02)
 
     # -- what they are ----------------------------------------------------------------------
 
@@ -155,7 +162,7 @@ class LiveRanks:
         """Process ids of the agents that hold them."""
         return list(self._session.pids.values())
 
-    def serves(self, hosts: str | Finding | None) -> bool:
+    def serves(self, hosts: str | HostList | None) -> bool:
         """True when these are the ranks that `hosts` asks for."""
         return self._hosts == _find_hosts(hosts)
 
@@ -208,7 +215,7 @@ class LiveRanks:
         self._require_alive()
         chosen = range(self.size) if ranks is None else ranks
         again = {rank: partial(send, self._client[rank]) for rank in chosen}
-        sent = {rank: one() for rank, one in again.items()}
+        sent = {rank: resend() for rank, resend in again.items()}
         self._latest |= sent
         self._send_again |= again
         return sent
@@ -250,7 +257,7 @@ class LiveRanks:
             return False
         if not isinstance(answer.exception(), TaskAborted):
             return True
-        # A rank whose cell has just failed drops what reaches it in that moment.
+        # While a cell fails, its rank drops what is sent to it, so it is sent again.
         answers[rank] = self._latest[rank] = self._send_again[rank]()
         return False
 
@@ -258,7 +265,7 @@ class LiveRanks:
         """What Ctrl-C does, in every rank."""
         client = self._client
         for identity in client._engines.values():
-            # ipyparallel has no public word for it when engines have no nanny.
+            # ipyparallel has no public method for this when engines have no nanny.
             client._send(client._control_stream, "interrupt_request", ident=identity.encode())
 
     def values(self, expression: str) -> list:

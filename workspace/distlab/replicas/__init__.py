@@ -7,7 +7,7 @@ With two GPUs or more that is torch's nn.DataParallel. Elsewhere the same four s
 """
 
 from distlab.replicas.choice import data_parallel, wrap
-from distlab.replicas.follow import STEPS, follow, now, time_steps
+from distlab.replicas.following import STEPS, follow, now, time_steps
 from distlab.replicas.standin import StandIn
 from distlab.replicas.steps import gather, parallel_apply, replicate, scatter
 

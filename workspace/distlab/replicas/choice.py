@@ -1,4 +1,4 @@
-"""torch's DataParallel where there are GPUs for it, else what stands in for it."""
+"""torch's DataParallel where there are GPUs for it, else the stand-in."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ def wrap(model: nn.Module, devices: Sequence[torch.device]) -> nn.DataParallel:
     Args:
         model: on the first of the devices.
     """
-    different_gpus = all(one.type == "cuda" for one in devices) and len(set(devices)) == len(devices)
+    different_gpus = all(device.type == "cuda" for device in devices) and len(set(devices)) == len(devices)
     return nn.DataParallel(model, list(devices)) if different_gpus else StandIn(model, devices)
 
 
 def data_parallel(model: nn.Module, me: Rank) -> nn.DataParallel:
-    """A model with a replica on each device of this process; says which those are."""
+    """A model with a replica on each device of this process; rank 0 prints which those are."""
     devices = me.devices()
     wrapped = wrap(model, devices)
     if isinstance(wrapped, StandIn):

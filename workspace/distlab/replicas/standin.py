@@ -19,7 +19,7 @@ class StandIn(nn.DataParallel):
     """
 
     def __init__(self, module: nn.Module, devices: Sequence[torch.device]) -> None:
-        # Not DataParallel's own, which looks for GPUs and gives up without one.
+        # Not DataParallel.__init__, which needs a GPU.
         nn.Module.__init__(self)
         self.module, self.dim = module, 0
         self.device_ids, self.output_device, self.src_device_obj = list(devices), devices[0], devices[0]
@@ -30,10 +30,10 @@ class StandIn(nn.DataParallel):
         def share(value: object) -> Sequence:
             return steps.scatter(value, device_ids) if isinstance(value, Tensor) else [value] * len(device_ids)
 
-        places = list(zip(*map(share, inputs), strict=False))
-        names = [dict(zip(kwargs, part, strict=True)) for part in zip(*map(share, kwargs.values()), strict=False)]
-        pieces = min(len(one) for one in (places, names) if one) if places or names else 0
-        return tuple(places[:pieces] or [()] * pieces), tuple(names[:pieces] or [{}] * pieces)
+        positional = list(zip(*map(share, inputs), strict=False))
+        named = [dict(zip(kwargs, part, strict=True)) for part in zip(*map(share, kwargs.values()), strict=False)]
+        pieces = min(len(part) for part in (positional, named) if part) if positional or named else 0
+        return tuple(positional[:pieces] or [()] * pieces), tuple(named[:pieces] or [{}] * pieces)
 
     def replicate(self, module: nn.Module, device_ids: Sequence[torch.device]) -> list[nn.Module]:
         """A copy of the module for each device."""

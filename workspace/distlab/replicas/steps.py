@@ -9,7 +9,7 @@ from distlab.replicas.threads import backward_in_threads, in_threads
 
 
 def scatter(batch: Tensor, devices: Sequence[torch.device]) -> list[Tensor]:
-    """Cut a batch (N, ...) into pieces of N / devices samples, rounded up, until it is used up."""
+    """Cut a batch (N, ...) into pieces of N / devices samples, rounded up; the last devices may get none."""
     return [piece.to(device) for piece, device in zip(batch.chunk(len(devices)), devices, strict=False)]
 
 
@@ -17,14 +17,14 @@ def replicate(model: nn.Module, devices: Sequence[torch.device]) -> list[nn.Modu
     """A copy of the model, as it is now, for each device; the first shares the model's memory."""
     replicas = []
     for number, device in enumerate(devices):
-        # torch's own hook for replicas: layers that cache their weights override it.
+        # Layers that cache their weights override this hook of torch's.
         copies = {layer: layer._replicate_for_data_parallel() for layer in model.modules()}
         for layer, copy in copies.items():
             for name, child in layer._modules.items():
                 copy._modules[name] = copies.get(child)
             for name, weight in (layer._parameters | layer._buffers).items():
                 if weight is not None:
-                    # Not detached: a gradient that reaches the copy goes on to the model.
+                    # Not detached, so gradients of the copy flow on to the model.
                     own = weight.to(device, copy=True) if number else weight.view_as(weight)
                     setattr(copy, name, own)
         replicas.append(copies[model])

@@ -1,4 +1,4 @@
-"""A thread for each replica: forward, where Python starts them, and backward, where autograd would."""
+"""A thread for each replica, in forward and in backward."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def in_threads(work: Callable[[int], object], devices: Sequence[torch.device]) -
             error.add_note(f"in replica {number} of {len(devices)}, on {devices[number]}")
             failures[number] = error
 
-    # Undivided, each of them would use all cores, and they would spend their time on waiting for each other.
+    # Otherwise each replica would start a thread for every core, and they would compete for them.
     with process.threads(max(1, torch.get_num_threads() // len(devices))):
         threads = [threading.Thread(target=worker, args=[number]) for number in range(len(devices))]
         for thread in threads:
@@ -49,8 +49,7 @@ def backward_in_threads(
 ) -> list[Tensor]:
     """The same outputs, whose backward pass runs a thread for each replica.
 
-    Autograd has a thread for each GPU, but a single one for the CPU, in which all replicas would
-    wait for each other.
+    Autograd has a thread for each GPU but only one for the CPU, where replicas would run one after the other.
 
     Raises:
         TypeError: a replica returned something else than a tensor.
@@ -60,18 +59,18 @@ def backward_in_threads(
             raise TypeError(f"the stand-in joins tensors, and the model returned a {type(output).__name__}")
     if not any(output.requires_grad for output in outputs):
         return list(outputs)
-    starts = [_starts(*one) for one in zip(replicas, inputs, kwargs, strict=True)]
-    return list(_Backward.apply(outputs, starts, devices, *(tensor for one in starts for tensor in one)))
+    starts = [_starts(*replica) for replica in zip(replicas, inputs, kwargs, strict=True)]
+    return list(_Backward.apply(outputs, starts, devices, *(tensor for leaves in starts for tensor in leaves)))
 
 
 def _starts(replica: nn.Module, inputs: tuple, kwargs: dict) -> list[Tensor]:
     """Where the graph of one replica begins: its copies of the weights, and its inputs."""
     held = [value for layer in replica.modules() for value in (vars(layer) | layer._buffers).values()]
-    return [one for one in (*held, *inputs, *kwargs.values()) if isinstance(one, Tensor) and one.requires_grad]
+    return [value for value in (*held, *inputs, *kwargs.values()) if isinstance(value, Tensor) and value.requires_grad]
 
 
 class _Backward(torch.autograd.Function):
-    """One node of the graph, in the place of all replicas' graphs: its backward runs them side by side."""
+    """A single node instead of the replicas' graphs, which its backward runs in parallel."""
 
     @staticmethod
     def forward(ctx, outputs: list, starts: list, devices: Sequence, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -89,4 +88,4 @@ class _Backward(torch.autograd.Function):
             return torch.autograd.grad(outputs[number], starts[number], gradients[number], allow_unused=True)
 
         found = in_threads(run, devices)
-        return None, None, None, *(gradient for one in found for gradient in one)
+        return None, None, None, *(gradient for gradients in found for gradient in gradients)

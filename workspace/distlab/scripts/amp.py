@@ -15,10 +15,10 @@ def main(argv: list[str] | None = None) -> list[dict]:
     """Train as the options say; return the epochs' records."""
     parser = loop.options(__doc__)
     add = parser.add_argument
-    add("--amp", choices=("bf16", "fp16", "off"), help="type of the forward pass; by default the device's")
-    add("--channels-last", action="store_true", help="a pixel's channels side by side in memory")
-    add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this")
-    add("--loss-scale", type=loop.real(above=0), default=65536, help="what the scale of fp16 starts at")
+    add("--amp", choices=("bf16", "fp16", "off"), help="autocast dtype; by default the device's")
+    add("--channels-last", action="store_true", help="channels-last memory format (NHWC)")
+    add("--clip", type=loop.real(above=0), metavar="NORM", help="clip the gradient's norm to this")
+    add("--loss-scale", type=loop.real(above=0), default=65536, help="initial loss scale of fp16")
     args = parser.parse_args(argv)
     with process.group() as me:
         images = loop.load(args, me)

@@ -41,9 +41,9 @@ def main(argv: list[str] | None = None) -> list[dict[str, object]]:
     with process.group() as me:
         row = describe(me)
         report.log(me, "env", **{key: value for key, value in row.items() if key not in ("host", "RANK")})
-        rows = loop.Together().gather(row)
+        rows = loop.Collectives().all_gather(row)
         me.print(f"started by {me.launcher}")
-        me.print(table([{key: value for key, value in one.items() if key != "launcher"} for one in rows]))
+        me.print(table([{key: value for key, value in row.items() if key != "launcher"} for row in rows]))
         return rows
 
 

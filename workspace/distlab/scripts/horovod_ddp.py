@@ -6,13 +6,14 @@ horovodrun -np 2 python workspace/distlab/scripts/horovod_ddp.py --epochs 1
 from torch.optim import SGD
 from torch.utils.data import DistributedSampler
 
-from distlab import data, loop, models, process
+from distlab import data, loop, models
+from distlab.lessons.horovod import joining, training
 
 
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train as the options say; return the epochs' records."""
-    args = loop.horovod_options(__doc__).parse_args(argv)
-    with process.horovod() as me:
+    args = training.options(__doc__).parse_args(argv)
+    with joining.join() as me:
         import horovod.torch as hvd
 
         images = loop.load(args, me)
@@ -23,13 +24,13 @@ def main(argv: list[str] | None = None) -> list[dict]:
         shape = images.channels, len(images.classes), images.height, images.width
         model = models.build(args.model, *shape, seed=args.seed).to(me.device)
         optimizer = SGD(model.parameters(), lr=loop.scaled_lr(args, ranks=hvd.size()), momentum=0.9)
-        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), **loop.combining(args))
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), **training.combining(args))
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-        step, together = loop.horovod_step(me, args), loop.HorovodTogether()
+        step, collectives = training.step(me, args), training.Collectives()
         keep = {"scaler": step.scaler}
-        return loop.fit(me, model, optimizer, train, val, args, step=step, together=together, keep=keep)
+        return loop.fit(me, model, optimizer, train, val, args, step=step, collectives=collectives, keep=keep)
 
 
 if __name__ == "__main__":

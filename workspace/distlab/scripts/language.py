@@ -17,12 +17,12 @@ def main(argv: list[str] | None = None) -> list[dict]:
         train = data.loader(text.train, args.batch_size, sampler=sampler, workers=args.workers)
         val = data.loader(text.val, args.batch_size)
 
-        size = args.layers, args.width, args.heads, args.context
-        model = models.Language(*size, tied=args.tied, seed=args.seed).to(me.device)
+        size = args.layers, args.embedding_dim, args.heads, args.context
+        model = models.LanguageModel(*size, tied=args.tied, seed=args.seed).to(me.device)
         optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=1), eps=1e-6)
 
         epochs = loop.fit(me, model, optimizer, train, val, args)
-        me.print(models.generate(model.predict, args.say, args.context, args.seed))
+        me.print(models.generate(model.predict, args.generate, args.context, args.seed))
         return epochs
 
 

@@ -19,14 +19,14 @@ def main(argv: list[str] | None = None) -> list[dict]:
         train = data.loader(text.train, args.batch_size, sampler=sampler, workers=args.workers)
         val = data.loader(data.shard(text.val, plan.replica, plan.replicas), args.batch_size)
 
-        size = args.layers, args.width, args.heads, args.context
-        model = models.Language(*size, tied=args.tied, seed=args.seed)
+        size = args.layers, args.embedding_dim, args.heads, args.context
+        model = models.LanguageModel(*size, tied=args.tied, seed=args.seed)
         model = stages.Pipeline(me, plan, model, args)
         optimizer = AdamW(model.parameters(), lr=loop.scaled_lr(args, ranks=plan.replicas), eps=1e-6)
 
-        ways = {"step": model.step, "together": stages.Together(model)}
+        ways = {"step": model.step, "collectives": stages.Collectives(model)}
         epochs = loop.fit(me, model, optimizer, train, val, args, **ways)
-        me.print(models.generate(model.predict, args.say, args.context, args.seed))
+        me.print(models.generate(model.predict, args.generate, args.context, args.seed))
         return epochs
 
 

@@ -2,21 +2,21 @@
 
 plan = stages.plan(args, me)
 model = stages.Pipeline(me, plan, whole_model, args)
-loop.fit(me, model, optimizer, train, val, args, step=model.step, together=stages.Together(model))
+loop.fit(me, model, optimizer, train, val, args, step=model.step, collectives=stages.Collectives(model))
 """
 
+from distlab.stages.collectives import Collectives
 from distlab.stages.cut import evenly, require_cut, stage_of
 from distlab.stages.devices import OnDevices
 from distlab.stages.pipeline import Pipeline
-from distlab.stages.plan import SCHEDULES, Plan, options, plan, rank_of
-from distlab.stages.together import Together
+from distlab.stages.planning import SCHEDULES, Plan, options, plan, rank_of
 
 __all__ = [
     "SCHEDULES",
     "OnDevices",
     "Pipeline",
     "Plan",
-    "Together",
+    "Collectives",
     "evenly",
     "options",
     "plan",

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from distlab.models import Language
+from distlab.errors import SettingError
+from distlab.models import LanguageModel
 
 
 def evenly(layers: int, stages: int) -> list[int]:
@@ -15,10 +16,10 @@ def evenly(layers: int, stages: int) -> list[int]:
     [3, 3, 2]
 
     Raises:
-        ValueError: a stage would have none.
+        SettingError: a stage would have none.
     """
     if stages > layers:
-        raise ValueError(
+        raise SettingError(
             f"{layers} layers cannot be cut into {stages} stages: use --layers {stages} or more, or fewer ranks"
         )
     return [layers // stages + (stage < layers % stages) for stage in range(stages)]
@@ -28,33 +29,33 @@ def require_cut(cut: Sequence[int], layers: int, stages: int) -> None:
     """Refuse a cut that does not fit.
 
     Raises:
-        ValueError: it has another number of stages or layers than there are, or an empty stage.
+        SettingError: it has another number of stages or layers than there are, or an empty stage.
     """
     text = ",".join(map(str, cut))
     if len(cut) != stages:
-        raise ValueError(f"--cut {text} makes {len(cut)} stages, but there are {stages}: give {stages} numbers")
+        raise SettingError(f"--cut {text} makes {len(cut)} stages, but there are {stages}: give {stages} numbers")
     if min(cut) < 1:
-        raise ValueError(f"--cut {text}: stage {list(cut).index(min(cut))} has no layer, give each 1 or more")
+        raise SettingError(f"--cut {text}: stage {list(cut).index(min(cut))} has no layer, give each 1 or more")
     if sum(cut) != layers:
-        raise ValueError(f"--cut {text} shares out {sum(cut)} layers, but the model has {layers}")
+        raise SettingError(f"--cut {text} shares out {sum(cut)} layers, but the model has {layers}")
 
 
-def stage_of(model: Language, cut: Sequence[int], stage: int) -> Language:
+def stage_of(model: LanguageModel, cut: Sequence[int], stage: int) -> LanguageModel:
     """One stage: its blocks, in the first also the embedding, in the last also the head.
 
-    Its parts are the model's own and keep their names, so that two stages of a tied model on one
+    Its parts are those of the model itself, under the same names, so two stages of a tied model on one
     rank hold the same matrix.
 
     Args:
         cut: blocks of each stage.
     """
     part = copy.copy(model)
-    # A shallow copy of a module shares the tables in which it looks up its parts and its hooks.
+    # A shallow copy of a module shares its dicts of submodules and hooks; a stage needs its own.
     vars(part).update({name: copy.copy(table) for name, table in vars(model).items() if isinstance(table, dict)})
     first = sum(cut[:stage])
     part.blocks = nn.ModuleDict({name: model.blocks[name] for name in map(str, range(first, first + cut[stage]))})
     if stage > 0:
-        part.tokens = part.places = None
+        part.token_embedding = part.position_embedding = None
     if stage < len(cut) - 1:
         part.norm = part.head = None
     return part

@@ -1,4 +1,4 @@
-"""A model over several devices of one process: each has a stage, and a batch may come in pieces."""
+"""A model over several devices of one process: each has a stage, and a batch may be cut into microbatches."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distlab.models import Language
+from distlab.models import LanguageModel
 from distlab.stages.cut import evenly, stage_of
 
 
 class _LentHead(nn.Module):
-    """The head of a tied model, whose matrix lies with the embedding. Each use fetches it and sends a gradient back."""
+    """The head of a tied model: each use copies the matrix from the embedding's device and sends its gradient back."""
 
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
@@ -24,40 +24,40 @@ class _LentHead(nn.Module):
 class OnDevices(nn.Module):
     """A language model with a stage on each device. Its parameters keep their names and their order.
 
-    From bytes (N, T), int64, to logits (N, 256, T), both on the same device. If that is the last
-    stage's, logits need not travel.
+    From bytes (N, T), int64, to logits (N, 256, T), both on the same device. On the last
+    stage's device logits are not copied.
 
-    With `splits`, a batch goes through in pieces, as torch.chunk cuts it (Huang et al. 2019, arXiv
-    1811.06965). A GPU is handed its work and does it by itself, so stage 1 works on one piece while
-    stage 0 works on the next. On a CPU, or with all stages on one GPU, they take turns.
+    With `microbatches`, a batch is cut by torch.chunk (Huang et al. 2019, arXiv
+    1811.06965). GPUs work asynchronously, so stage 1 works on one microbatch while stage 0 works on the
+    next. On a CPU, or with all stages on one GPU, they take turns.
 
     Args:
         model: whole; its parts become this module's.
         devices: of stages 0, 1, ...; they may be the same.
-        splits: pieces of a batch; 1 is plain model parallelism.
+        microbatches: of a batch; 1 is plain model parallelism.
 
     Raises:
-        ValueError: there are more stages than layers.
+        SettingError: there are more stages than layers.
     """
 
-    def __init__(self, model: Language, devices: Sequence[torch.device], splits: int = 1) -> None:
+    def __init__(self, model: LanguageModel, devices: Sequence[torch.device], microbatches: int = 1) -> None:
         super().__init__()
         if model.tied:
-            model.head = _LentHead(model.tokens.weight)
+            model.head = _LentHead(model.token_embedding.weight)
         cut = evenly(len(model.blocks), len(devices))
         for name, part in model.named_children():
             self.add_module(name, part)
-        self.devices, self.splits = tuple(devices), splits
+        self.devices, self.microbatches = tuple(devices), microbatches
         # In a tuple, so that parts are not registered a second time.
         self.stages = tuple(stage_of(model, cut, stage) for stage in range(len(cut)))
-        # The first one last: it keeps the matrix of a tied model.
+        # The first stage last, so that it keeps the matrix of a tied model.
         for stage, device in reversed(list(zip(self.stages, self.devices, strict=True))):
             stage.to(device)
 
     def forward(self, batch: Tensor) -> Tensor:
         """The last stage's output for a batch, on the batch's own device; `splits` pieces one after the other."""
         outputs = []
-        for piece in batch.chunk(self.splits):
+        for piece in batch.chunk(self.microbatches):
             x = piece
             for stage in range(len(self.stages)):
                 x = self.work(stage, x)

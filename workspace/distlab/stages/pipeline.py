@@ -1,4 +1,4 @@
-"""One rank's stages of a model, and the schedule by which they work with those of other ranks."""
+"""One rank's stages of a model, and the schedule that they follow together with those of other ranks."""
 
 import argparse
 from collections.abc import Callable
@@ -20,12 +20,13 @@ from torch.distributed.pipelining import (
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from distlab.errors import SettingError
 from distlab.loop import require_finite
-from distlab.models import VOCABULARY, Language
+from distlab.models import VOCABULARY, LanguageModel
 from distlab.process import Rank
 from distlab.stages.cut import stage_of
-from distlab.stages.plan import Plan, rank_of
-from distlab.stages.shared import Shared
+from distlab.stages.gradients import GradientSync
+from distlab.stages.planning import Plan, rank_of
 
 CLASSES = {
     "gpipe": ScheduleGPipe,
@@ -43,47 +44,47 @@ class Pipeline(nn.Module):
     Args:
         model: the whole model, on the CPU; the same on every rank.
         args: of `stages.options`. Each batch must have batch_size samples of context bytes. To make stages,
-            by = "hand" takes the model's parts, "trace" lets torch.export find them. clip is the longest
-            gradient over all stages, or None.
+            `trace` lets torch.export find them, else they are made of the model's blocks. `clip` is the norm
+            to which the gradient over all stages is clipped, or None.
     """
 
-    def __init__(self, me: Rank, plan: Plan, model: Language, args: argparse.Namespace) -> None:
+    def __init__(self, me: Rank, plan: Plan, model: LanguageModel, args: argparse.Namespace) -> None:
         super().__init__()
-        self.me, self.plan, self.width = me, plan, model.width
+        self.me, self.plan, self.embedding_dim = me, plan, model.embedding_dim
         self.batch_size, self.context, self.clip = args.batch_size, args.context, args.clip
         shape = {"stage": plan.ranks, "replica": plan.replicas}
         names = ("replica", "stage") if plan.inside == "stages" else ("stage", "replica")
-        self.mesh = init_device_mesh(me.message_device.type, tuple(shape[one] for one in names), mesh_dim_names=names)
+        self.mesh = init_device_mesh(me.message_device.type, tuple(map(shape.get, names)), mesh_dim_names=names)
         group = self.mesh["stage"].get_group()
         self.names = [name for name, _ in model.named_parameters()]
         self.shapes = {name: value.to("meta") for name, value in model.state_dict().items()}
-        make = self._traced(model) if args.by == "trace" else self._by_hand(model)
+        make = self._traced(model) if args.trace else self._of_blocks(model)
         self.stages = [make(stage, group) for stage in plan.own]
-        self.parts = nn.ModuleList(one.submod for one in self.stages).to(me.device)
+        self.parts = nn.ModuleList(stage.submod for stage in self.stages).to(me.device)
         self._across_devices()
         own = self.stages if len(self.stages) > 1 else self.stages[0]
         self.schedule = CLASSES[plan.schedule](own, plan.microbatches, loss_fn=self._loss, scale_grads=False)
-        self.shared = Shared(self.mesh, plan, self.own_parameters(), model.tied)
+        self.gradients = GradientSync(self.mesh, plan, self.own_parameters(), model.tied)
         self.share = 1.0
 
-    def _by_hand(self, model: Language) -> Callable[[int, dist.ProcessGroup], PipelineStage]:
+    def _of_blocks(self, model: LanguageModel) -> Callable[[int, dist.ProcessGroup], PipelineStage]:
         cut, device = self.plan.cut, self.me.message_device
         return lambda stage, group: PipelineStage(stage_of(model, cut, stage), stage, len(cut), device, group=group)
 
-    def _traced(self, model: Language) -> Callable[[int, dist.ProcessGroup], Any]:
+    def _traced(self, model: LanguageModel) -> Callable[[int, dist.ProcessGroup], Any]:
         cut = self.plan.cut
         firsts = [str(sum(cut[:stage])) for stage in range(1, len(cut))]
         example = torch.zeros(self.batch_size // self.plan.microbatches, self.context, dtype=torch.int64)
-        pipe = pipeline(model, (example,), split_spec={f"blocks.{one}": SplitPoint.BEGINNING for one in firsts})
+        pipe = pipeline(model, (example,), split_spec={f"blocks.{block}": SplitPoint.BEGINNING for block in firsts})
         return lambda stage, group: pipe.build_stage(stage, self.me.message_device, group=group)
 
     def _across_devices(self) -> None:
-        """gloo sends from the CPU alone: stages on a GPU then take from there, and give there."""
+        """gloo sends from the CPU only: stages on a GPU then copy their input from there and their output to it."""
         if self.me.message_device == self.me.device:
             return
         for part in self.parts:
-            part.register_forward_pre_hook(lambda _, given: tuple(one.to(self.me.device) for one in given))
-            part.register_forward_hook(lambda *seen: seen[-1].to(self.me.message_device))
+            part.register_forward_pre_hook(lambda _, inputs: tuple(x.to(self.me.device) for x in inputs))
+            part.register_forward_hook(lambda _module, _inputs, output: output.to(self.me.message_device))
 
     def _loss(self, logits: Tensor, labels: Tensor) -> Tensor:
         # Microbatches are equally large, so the batch's mean is the mean of theirs.
@@ -102,21 +103,21 @@ class Pipeline(nn.Module):
         """This rank's parameters by the whole model's names, each once."""
         named = (pair for part in self.parts for pair in part.named_parameters())
         seen: dict[int, str] = {}
-        return {name: one for name, one in named if seen.setdefault(id(one), name) == name}
+        return {name: value for name, value in named if seen.setdefault(id(value), name) == name}
 
     @torch.no_grad()
     def forward(self, batch: Tensor) -> Tensor | None:
         """Bytes (batch_size, T) to logits (batch_size, 256, T) on the rank with the last stage, None on others.
 
-        For validation: nothing is kept for a backward.
+        For validation: without gradients.
         """
         self._require_size(batch)
         pieces = batch.to(self.me.message_device).chunk(self.plan.microbatches)
         sent: list[dist.Work] = []
-        # Not schedule.eval: it fails where two stages that follow each other are on one rank.
+        # Not schedule.eval, which fails where two consecutive stages are on one rank.
         outputs = [self._through(piece, sent) for piece in pieces]
-        for one in sent:
-            one.wait()
+        for message in sent:
+            message.wait()
         return torch.cat(outputs).to(self.me.device) if self.plan.is_last else None
 
     def _through(self, piece: Tensor, sent: list[dist.Work]) -> Tensor | None:
@@ -124,9 +125,11 @@ class Pipeline(nn.Module):
         group, last = self.mesh["stage"].get_group(), len(self.plan.cut) - 1
         x = piece
         for stage, part in zip(self.plan.own, self.parts, strict=True):
-            before, after = (rank_of(one, self.plan.schedule, self.plan.ranks) for one in (stage - 1, stage + 1))
+            before, after = (
+                rank_of(neighbour, self.plan.schedule, self.plan.ranks) for neighbour in (stage - 1, stage + 1)
+            )
             if stage > 0 and before != self.plan.position:
-                x = torch.empty(*piece.shape, self.width, device=piece.device)
+                x = torch.empty(*piece.shape, self.embedding_dim, device=piece.device)
                 dist.recv(x, group=group, group_src=before)
             x = part(x)
             if stage < last and after != self.plan.position:
@@ -136,7 +139,7 @@ class Pipeline(nn.Module):
     def predict(self, text: Tensor) -> Tensor:
         """Bytes (1, T) to logits (1, 256, T), on every rank of the pipeline."""
         batch = text.new_zeros(self.batch_size, self.context)
-        # Nothing at the end can be seen from earlier places, and other rows not at all.
+        # Padding changes nothing: attention is causal, and rows do not see each other.
         batch[0, : text.shape[1]] = text[0]
         logits = self(batch)
         answer = torch.empty(1, VOCABULARY, text.shape[1], device=self.me.message_device)
@@ -156,25 +159,25 @@ class Pipeline(nn.Module):
         try:
             logits = self.schedule.step(*self._first(batch), **targets)
         except RuntimeError as error:
-            # torch wraps what a stage raises in a list of the shapes that it was given.
+            # torch wraps a stage's own error in one that lists the shapes of its inputs.
             raise error.__cause__ or error from None
         loss = torch.stack(losses).sum() / share if losses else torch.zeros(())
         require_finite(loss)
         if update:
-            self.shared.add_up()
+            self.gradients.all_reduce()
             if self.clip:
-                self.shared.shorten(self.clip)
+                self.gradients.clip_by_norm(self.clip)
             optimizer.step()
             optimizer.zero_grad()
         return loss.detach().to(self.me.device), None if logits is None else logits.detach().to(self.me.device)
 
     def _first(self, batch: Tensor) -> tuple[Tensor, ...]:
-        # On other ranks an input of the pipeline would be taken for one of their stage.
+        # On other ranks torch would take the batch for an input of their first stage.
         return (batch.to(self.me.message_device),) if self.plan.is_first else ()
 
     def _require_size(self, batch: Tensor) -> None:
         if len(batch) != self.batch_size:
-            raise ValueError(
+            raise SettingError(
                 f"rank {self.me.rank} on {self.me.host}: a batch of {len(batch)} samples in a pipeline that was made "
                 f"for {self.batch_size}: leave the smaller last batch out, or use the --batch-size of the checkpoint"
             )

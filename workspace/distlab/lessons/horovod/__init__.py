@@ -1,5 +1,6 @@
 """The same training with another library."""
 
+from distlab import horovod_wheel
 from distlab.course import Lesson
 
 LESSON = Lesson(
@@ -11,4 +12,5 @@ LESSON = Lesson(
     exercise="horovod_ddp",
     exercise_launcher="horovodrun",
     needs=("horovod",),
+    builds=horovod_wheel.current,
 )

@@ -8,8 +8,9 @@ of it, once in a cycle, so these moments are no finer than HOROVOD_CYCLE_TIME.
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from distlab.measure.trace import Interval
@@ -87,24 +88,16 @@ def read(path: Path | str) -> list[dict]:
     return events
 
 
-@dataclass
-class _Now:
-    """What is known of a tensor that is on its way; times in microseconds."""
-
-    open: list[tuple[str, float]] = field(default_factory=list)
-    ready: dict[int, float] = field(default_factory=dict)
-    spans: dict[str, Interval] = field(default_factory=dict)
-    group: int = 0
-
-    def trip(self, tensor: str, end: dict) -> Trip | None:
-        reduce = next((self.spans[name] for name in REDUCES if name in self.spans), None)
-        if reduce is None:
-            return None
-        negotiate, copy_in = self.spans.get(NEGOTIATE), self.spans.get(COPY_IN)
-        taken = negotiate[1] if negotiate else self.spans[TRAVEL][0]
-        times = (negotiate, (taken, (copy_in or reduce)[0]), copy_in, reduce, self.spans.get(COPY_OUT))
-        ready = {rank: at / 1000 for rank, at in sorted(self.ready.items())}
-        return Trip(tensor, self.group, ready, *(one and (one[0] / 1000, one[1] / 1000) for one in times), _size(end))
+def _trip(tensor: str, group: int, ready: dict[int, float], spans: dict[str, Interval], end: dict) -> Trip | None:
+    """A tensor's trip from what was seen of it, in microseconds; None when no all-reduce was among that."""
+    spans = {name: (begin / 1000, until / 1000) for name, (begin, until) in spans.items()}
+    reduce = next((spans[name] for name in REDUCES if name in spans), None)
+    if reduce is None:
+        return None
+    negotiate, copy_in = spans.get(NEGOTIATE), spans.get(COPY_IN)
+    queue = (negotiate[1] if negotiate else spans[TRAVEL][0], (copy_in or reduce)[0])
+    ready = {rank: at / 1000 for rank, at in sorted(ready.items())}
+    return Trip(tensor, group, ready, negotiate, queue, copy_in, reduce, spans.get(COPY_OUT), _size(end))
 
 
 def _size(end: dict) -> int | None:
@@ -120,7 +113,11 @@ def trips(events: Iterable[dict]) -> list[Trip]:
         events: as `read` gives them.
     """
     names: dict[int, str] = {}
-    under_way: dict[int, _Now] = {}
+    # Of each tensor that is on its way: what has begun, who is ready, what has ended, and in which all-reduce.
+    begun: dict[int, list[tuple[str, float]]] = defaultdict(list)
+    ready: dict[int, dict[int, float]] = defaultdict(dict)
+    spans: dict[int, dict[str, Interval]] = defaultdict(dict)
+    groups: dict[int, int] = {}
     made, group, leaving = [], 0, True
     for event in events:
         kind, pid = event.get("ph"), event.get("pid")
@@ -128,23 +125,23 @@ def trips(events: Iterable[dict]) -> list[Trip]:
             names[pid] = event["args"]["name"]
         if kind not in ("B", "E", "X") or not names.get(pid, "").startswith(PREFIX):
             continue
-        now, at = under_way.setdefault(pid, _Now()), event["ts"]
         if kind == "X":
-            now.ready.setdefault(int(event["name"]), at)
+            ready[pid].setdefault(int(event["name"]), event["ts"])
         elif kind == "B":
-            now.open.append((event["name"], at))
+            begun[pid].append((event["name"], event["ts"]))
             if event["name"] in REDUCES:
                 # Horovod notes the begin for all tensors of an all-reduce before the end for any.
                 group, leaving = group + leaving, False
-                now.group = group
-        elif now.open:
-            name, begin = now.open.pop()
-            now.spans[name] = (begin, at)
+                groups[pid] = group
+        elif begun[pid]:
+            name, begin = begun[pid].pop()
+            spans[pid][name] = (begin, event["ts"])
             leaving = leaving or name in REDUCES
             if name == TRAVEL:
-                made.append(now.trip(names[pid].removeprefix(PREFIX), event))
-                under_way[pid] = _Now()
-    return [one for one in made if one]
+                tensor = names[pid].removeprefix(PREFIX)
+                made.append(_trip(tensor, groups.get(pid, 0), ready.pop(pid, {}), spans.pop(pid), event))
+                begun[pid].clear()
+    return [trip for trip in made if trip]
 
 
 def steps(trips: Iterable[Trip], without: Sequence[str] = NO_GRADIENTS) -> list[list[Trip]]:
@@ -155,20 +152,20 @@ def steps(trips: Iterable[Trip], without: Sequence[str] = NO_GRADIENTS) -> list[
     Args:
         without: tensors that are no gradients.
     """
-    by_tensor: dict[str, list[Trip]] = {}
-    for one in trips:
-        if one.tensor not in without:
-            by_tensor.setdefault(one.tensor, []).append(one)
+    by_tensor: dict[str, list[Trip]] = defaultdict(list)
+    for trip in trips:
+        if trip.tensor not in without:
+            by_tensor[trip.tensor].append(trip)
     most = max(map(len, by_tensor.values()), default=0)
     gradients = [own for own in by_tensor.values() if 2 * len(own) >= most]
-    return [sorted(step, key=lambda one: (one.group, one.begin)) for step in zip(*gradients, strict=False)]
+    return [sorted(step, key=lambda trip: (trip.group, trip.begin)) for step in zip(*gradients, strict=False)]
 
 
 def groups(step: Iterable[Trip]) -> list[list[Trip]]:
     """Trips by all-reduce, in the order in which these went: each list travelled together."""
-    made: dict[int, list[Trip]] = {}
-    for one in sorted(step, key=lambda one: one.group):
-        made.setdefault(one.group, []).append(one)
+    made: dict[int, list[Trip]] = defaultdict(list)
+    for trip in sorted(step, key=lambda trip: trip.group):
+        made[trip.group].append(trip)
     return list(made.values())
 
 
@@ -180,4 +177,4 @@ def quickest(steps: Sequence[list[Trip]]) -> list[Trip]:
     """
     if not steps:
         raise ValueError("the timeline holds no whole training step: did the run end before its first one?")
-    return min(steps, key=lambda step: max(one.end for one in step) - min(one.begin for one in step))
+    return min(steps, key=lambda step: max(trip.end for trip in step) - min(trip.begin for trip in step))

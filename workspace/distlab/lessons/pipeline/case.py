@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from distlab import models, process, stages
-from distlab.stages.watch import Watch
+from distlab.stages.timing import StageTimer
 
 
 def options(description: str | None, width: int = 256, context: int = 32) -> argparse.ArgumentParser:
@@ -30,16 +30,16 @@ def options(description: str | None, width: int = 256, context: int = 32) -> arg
     return parser
 
 
-def whole(me: process.Rank, args: argparse.Namespace) -> models.Language:
+def whole(me: process.Rank, args: argparse.Namespace) -> models.LanguageModel:
     """The model of these `options`, not cut, on the CPU."""
     width, context = args.sizes[me.device.type]
-    return models.Language(args.layers, args.width or width, args.heads, args.context or context)
+    return models.LanguageModel(args.layers, args.width or width, args.heads, args.context or context)
 
 
-def text(me: process.Rank, model: models.Language, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+def text(me: process.Rank, model: models.LanguageModel, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Random bytes as long as the model's context, and those that follow."""
     dice = torch.Generator().manual_seed(seed)
-    size = samples, len(model.places.weight) + 1
+    size = samples, len(model.position_embedding.weight) + 1
     bytes_ = torch.randint(models.VOCABULARY, size, generator=dice).to(me.device)
     return bytes_[:, :-1].contiguous(), bytes_[:, 1:].contiguous()
 
@@ -61,7 +61,7 @@ class Case:
     ) -> None:
         words = {"schedule": schedule, "microbatches": microbatches, "batch_size": samples * microbatches}
         usual, model = stages.options().parse_args([]), whole(me, args)
-        size = {"layers": args.layers, "context": model.places.num_embeddings}
+        size = {"layers": args.layers, "context": model.position_embedding.num_embeddings}
         chosen = argparse.Namespace(**vars(usual) | size | words | more)
         self.plan = stages.plan(chosen, me)
         self.batch, self.labels = text(me, model, samples * microbatches, self.plan.replica)
@@ -78,7 +78,7 @@ class Case:
 
     def watched(self) -> tuple[float, list[dict]]:
         """A step without its update: milliseconds until the last rank is done, and this rank's spans."""
-        with Watch(self.model) as watch:
+        with StageTimer(self.model) as watch:
             watch.start()
             self.step()
             own = watch.milliseconds()
@@ -92,7 +92,7 @@ class Alone:
         self.me, self.model = me, whole(me, args).to(me.device)
         self.microbatches = microbatches
         pair = text(me, self.model, samples * microbatches)
-        self.pieces = list(zip(*(one.chunk(microbatches) for one in pair), strict=True))
+        self.pieces = list(zip(*(tensor.chunk(microbatches) for tensor in pair), strict=True))
 
     def milliseconds(self, at_once: bool = False) -> float:
         """Time of a step without its update on rank 0 while others wait; at once: on each, the last one counts."""
@@ -129,12 +129,12 @@ def least_disturbed(steps: Sequence[tuple[float, list[dict]]]) -> tuple[float, l
     return min(steps, key=lambda step: step[0])
 
 
-def by_itself(part: models.Language, batch: Tensor, labels: Tensor) -> Callable[[], Tensor]:
+def by_itself(part: models.LanguageModel, batch: Tensor, labels: Tensor) -> Callable[[], Tensor]:
     """The forward of one stage on one microbatch, with the loss if it is the last one, without any other rank.
 
     Args:
         batch: of the pipeline; any stage but the first takes random numbers in its place.
     """
-    size = *batch.shape, part.width
-    x = batch if part.tokens is not None else torch.randn(size, device=batch.device, requires_grad=True)
+    size = *batch.shape, part.embedding_dim
+    x = batch if part.token_embedding is not None else torch.randn(size, device=batch.device, requires_grad=True)
     return lambda: part(x) if part.head is None else F.cross_entropy(part(x), labels)

@@ -74,7 +74,7 @@ def _alternating(forwards: list[tuple[str, int]], backwards: list[tuple[str, int
     """Some forwards ahead, then a forward and a backward in turn, then the backwards that are left."""
     pairs = zip(forwards[ahead:], backwards, strict=False)
     left = backwards[len(forwards) - ahead :]
-    return _numbered([*forwards[:ahead], *(one for pair in pairs for one in pair), *left])
+    return _numbered([*forwards[:ahead], *(piece for pair in pairs for piece in pair), *left])
 
 
 def _1f1b(rank: int, ranks: int, microbatches: int) -> list[Work]:
@@ -93,7 +93,7 @@ def _interleaved(rank: int, ranks: int, microbatches: int) -> list[Work]:
 def _zero_bubble(rank: int, ranks: int, microbatches: int) -> list[Work]:
     # The stage on the way down the V, and the one on the way up.
     down, up = rank, 2 * ranks - 1 - rank
-    # Fewer would not fill the V: then the order is that of so many, without those that are not there.
+    # Too few microbatches do not fill the V: make the order of enough, and leave out the others at the end.
     full, after = max(microbatches, 2 * ranks - 1), ranks - rank
     turn = [(INPUT, down), (WEIGHTS, down), (FORWARD, up), (INPUT, up), (WEIGHTS, up)]
     with_forward = full - (2 * ranks - 1 - rank)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from distlab.lessons.pipeline.orders import BACKWARD, FORWARD, INPUT, WEIGHTS, Work, order, stages_per_rank
 from distlab.measure.trace import merged
 
-# With the last of these a stage lets go of what it kept of a microbatch.
+# After either of these a stage frees what it kept of a microbatch.
 LAST = (BACKWARD, WEIGHTS)
 
 
@@ -142,7 +142,7 @@ def taken(records: list[dict]) -> list[list[Work]]:
 def by_device(record: dict) -> list[dict]:
     """Records as of a rank for each stage, from the record of one process that has a stage on each of its devices."""
     stages = sorted({span["stage"] for span in record["spans"]})
-    return [record | {"rank": one, "spans": [s for s in record["spans"] if s["stage"] == one]} for one in stages]
+    return [record | {"rank": stage, "spans": [s for s in record["spans"] if s["stage"] == stage]} for stage in stages]
 
 
 def in_flight(records: list[dict]) -> dict[int, int]:
@@ -156,7 +156,7 @@ def in_flight(records: list[dict]) -> dict[int, int]:
 def _most(spans: list[dict]) -> int:
     begun = [(span["start"], 1) for span in spans if span["kind"] == FORWARD]
     held = most = 0
-    # What ends at the moment at which something begins is gone by then: -1 is before 1.
+    # At one moment, ends (-1) are counted before starts (1).
     for _, change in sorted(begun + [(span["end"], -1) for span in spans if span["kind"] in LAST]):
         held += change
         most = max(most, held)

@@ -21,6 +21,7 @@ LOAD = '        state = {name.removeprefix("module."): value for name, value in 
 
 
 def by_stride(step: str) -> str:
+    """Code that gives a device each so many samples from its own number on."""
     return f"[batch[{step}] for number in range(len(devices))]"
 
 

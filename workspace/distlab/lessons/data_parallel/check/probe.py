@@ -36,6 +36,7 @@ class Net(nn.Module):
         self.last = nn.Linear(8, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
+        """(N, features) to logits (N, classes), with a buffer added."""
         return self.last(torch.tanh(self.first(x)) * self.scale + self.shift)
 
 
@@ -59,6 +60,7 @@ class Replica(nn.Module):
         self.met = False
 
     def forward(self, piece: Tensor) -> Tensor:
+        """Note the piece and the thread, and fail when asked to."""
         self.calls.append(int(piece[0, 0]))
         self.threads.append(threading.current_thread())
         if self.fails:

@@ -23,12 +23,14 @@ class Fragile(nn.Module):
         self.factor = nn.Parameter(torch.tensor(2.0))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Samples times a factor, same shape."""
         if (inputs < 0).any():
             raise ValueError("a sample is negative")
         return self.factor * inputs
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `wrong device` and `one fails`."""
     with process.alone() as me:
         devices = me.devices(4)
         inputs = torch.ones(8, 3, device=me.device)

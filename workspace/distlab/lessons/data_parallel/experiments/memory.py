@@ -17,7 +17,7 @@ from distlab.measure.kept import size
 SHAPE = 1, 10, 28, 28
 
 
-class Watch:
+class ReplicaTensors:
     """The tensors that each replica makes or is given in a forward pass."""
 
     def __init__(self, wrapped: nn.DataParallel) -> None:
@@ -32,7 +32,7 @@ class Watch:
 
     def start(self, replica: nn.Module, given: tuple[Tensor]) -> None:
         """A hook of the whole model."""
-        held = [one for layer in replica.modules() for one in vars(layer).values() if isinstance(one, Tensor)]
+        held = [tensor for layer in replica.modules() for tensor in vars(layer).values() if isinstance(tensor, Tensor)]
         number = self.owner[replica]
         self.pieces[number], self.weights[number], self.made[number] = given[0].nbytes, held, []
 
@@ -43,6 +43,7 @@ class Watch:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `memory`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="mlp", choices=models.names())
     parser.add_argument("--batch-size", type=int, default=256, help="samples of all replicas together")
@@ -52,7 +53,7 @@ def main() -> None:
         devices = me.devices(args.replicas)
         wrapped = replicas.wrap(models.build(args.model, *SHAPE).to(me.device), devices)
         optimizer = SGD(wrapped.parameters(), lr=0.01, momentum=0.9)
-        watch = Watch(wrapped)
+        kept = ReplicaTensors(wrapped)
         inputs = torch.randn(args.batch_size, SHAPE[0], *SHAPE[2:]).to(me.device)
         labels = torch.randint(0, SHAPE[1], (args.batch_size,)).to(me.device)
         # The first step makes the optimizer's state, which the second one finds.
@@ -61,9 +62,11 @@ def main() -> None:
             F.cross_entropy(outputs, labels).backward()
             optimizer.step()
         own = list(wrapped.parameters())
-        state = [one for entry in optimizer.state.values() for one in entry.values() if isinstance(one, Tensor)]
+        state = [
+            tensor for entry in optimizer.state.values() for tensor in entry.values() if isinstance(tensor, Tensor)
+        ]
         different = len(set(devices)) > 1
-        for number, device in enumerate(devices[: len(watch.pieces)]):
+        for number, device in enumerate(devices[: len(kept.pieces)]):
             main_device = number == 0
             report.log(
                 me,
@@ -71,11 +74,11 @@ def main() -> None:
                 replica=number,
                 device=str(device),
                 bytes={
-                    "weights": size(watch.weights[number]),
-                    "gradients": size([one.grad for one in own] if main_device else watch.weights[number]),
+                    "weights": size(kept.weights[number]),
+                    "gradients": size([parameter.grad for parameter in own] if main_device else kept.weights[number]),
                     "optimizer": size(state) if main_device else 0,
-                    "batch": size([inputs]) if main_device else watch.pieces[number],
-                    "activations": size(watch.made[number]),
+                    "batch": size([inputs]) if main_device else kept.pieces[number],
+                    "activations": size(kept.made[number]),
                     "gathered": size([outputs]) if main_device else 0,
                 },
                 measured=torch.cuda.max_memory_allocated(device) if different else None,

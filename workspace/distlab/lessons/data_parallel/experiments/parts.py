@@ -42,6 +42,7 @@ class Timed:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `parts`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=["small-cnn", "mlp"], choices=models.names())
     parser.add_argument("--batch-size", type=int, default=64, help="samples of all replicas together")
@@ -50,19 +51,19 @@ def main() -> None:
     with process.alone() as me:
         for name in args.models:
             kinds = [Timed(me, name, args.batch_size, devices) for devices in ([], me.devices())]
-            # In turns, so that what else the machine does disturbs both alike.
+            # The two take turns, so other work on the machine disturbs both alike.
             for _ in range(WARM_UP + args.steps):
-                for one in kinds:
-                    one.step()
-            for one in kinds:
+                for timed in kinds:
+                    timed.step()
+            for timed in kinds:
                 # The quickest step is the one that was disturbed least.
-                best = min(one.steps[WARM_UP:], key=lambda step: step["whole"])
+                best = min(timed.steps[WARM_UP:], key=lambda step: step["whole"])
                 report.log(
                     me,
                     "parts",
                     model=name,
                     batch_size=args.batch_size,
-                    replicas=len(one.devices),
+                    replicas=len(timed.devices),
                     threads=torch.get_num_threads(),
                     device=me.device.type,
                     milliseconds={part: 1000 * seconds for part, seconds in best.items()},

@@ -24,6 +24,7 @@ def refusal(load: object, *arguments: object) -> str | None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `state`."""
     with process.alone() as me:
         devices = me.devices()
 

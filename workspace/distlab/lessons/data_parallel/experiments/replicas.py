@@ -22,6 +22,7 @@ class Counting(nn.Module):
         self.register_buffer("added_to", torch.tensor(0))
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Samples through the layer, counted in three ways."""
         self.calls = self.calls + 1
         self.replaced = self.replaced + len(inputs)
         self.added_to += len(inputs)
@@ -38,6 +39,7 @@ class Normalised(nn.Module):
         self.linear = nn.Linear(8, 4)
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Samples, normalised over their batch, through the layer."""
         return self.linear(self.norm(inputs))
 
 
@@ -64,8 +66,8 @@ def count(me: process.Rank, devices: list[torch.device], inputs: Tensor, labels:
         steps=steps,
         samples=len(inputs),
         forwards=len(seen),
-        calls_at_start=sorted({one["calls"] for one in seen}),
-        weights_current=all(one["current"] for one in seen),
+        calls_at_start=sorted({record["calls"] for record in seen}),
+        weights_current=all(record["current"] for record in seen),
         calls=bare.calls,
         replaced=bare.replaced,
         added_to=bare.added_to,
@@ -73,6 +75,7 @@ def count(me: process.Rank, devices: list[torch.device], inputs: Tensor, labels:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `kept` and `normalised`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replicas", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32, help="samples of all replicas together")

@@ -81,6 +81,7 @@ def plan(me: process.Rank, have: int) -> list[tuple[str, int, int]]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `speed`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=256, help="samples of all devices together")
     parser.add_argument("--steps", type=int, default=2, help="timed steps, of each kind")

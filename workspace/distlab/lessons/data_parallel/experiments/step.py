@@ -28,7 +28,7 @@ def step(model: nn.Module, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tens
     return outputs.detach(), torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
-class Watch:
+class ReplicaShares:
     """What each replica is given, and its part of the gradient of one weight."""
 
     def __init__(self, wrapped: nn.DataParallel, inputs: Tensor) -> None:
@@ -41,12 +41,13 @@ class Watch:
     def forward(self, replica: nn.Module, given: tuple[Tensor], outputs: Tensor) -> None:
         """A hook of the model, called in the thread of each replica. Samples are told by their values."""
         number, weight = self.owner[replica], replica[0].weight
-        self.samples[number] = [int((self.inputs == one).all(1).nonzero()) for one in given[0].cpu()]
+        self.samples[number] = [int((self.inputs == sample).all(1).nonzero()) for sample in given[0].cpu()]
         self.weights[number] = sum(vars(layer)[name].nbytes for layer in replica[::2] for name in ("weight", "bias"))
         weight.register_hook(lambda gradient: self.gradients.update({number: gradient[0, 0].item()}))
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `step`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, nargs="+", default=[10, 6, 2], help="sizes to try")
     parser.add_argument("--replicas", type=int, default=4)
@@ -59,17 +60,17 @@ def main() -> None:
             labels = torch.randint(0, CLASSES, (size,), generator=dice).to(me.device)
             alone, wrapped = net().to(me.device), replicas.wrap(net().to(me.device), devices)
             expected, gradient = step(deepcopy(alone), inputs, labels)
-            watch = Watch(wrapped, inputs)
+            shares = ReplicaShares(wrapped, inputs)
             outputs, together = step(wrapped, inputs, labels)
-            working = range(len(watch.samples))
+            working = range(len(shares.samples))
             report.log(
                 me,
                 "step",
                 batch=size,
-                devices=[f"{one}" for one in devices],
-                samples=[watch.samples[number] for number in working],
-                weight_bytes=[watch.weights[number] for number in working],
-                gradients=[watch.gradients[number] for number in working],
+                devices=[f"{device}" for device in devices],
+                samples=[shares.samples[number] for number in working],
+                weight_bytes=[shares.weights[number] for number in working],
+                gradients=[shares.gradients[number] for number in working],
                 gradient=wrapped.module[0].weight.grad[0, 0].item(),
                 output_shape=list(outputs.shape),
                 output_difference=(outputs - expected).abs().max().item(),

@@ -15,7 +15,7 @@ from torch import nn
 from distlab import process, report
 
 THREADS, ROUNDS = 2, 6
-# A pass that takes so many times as long as it does alone was waiting for most of its time.
+# A pass that takes this many times its usual time was mostly waiting.
 WAITED = 2
 
 
@@ -95,6 +95,7 @@ def spans(done: list[tuple[float, float]], once: float) -> list[list[float]]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `threads`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.05, help="work of each thread")
     args = parser.parse_args()
@@ -106,11 +107,11 @@ def main() -> None:
             for _ in range(ROUNDS):
                 single.append(passes(work, number, time.perf_counter()))
                 both.append(together(work, number))
-            # The rounds that were disturbed least by what else the machine does.
+            # Take the rounds that other work on the machine disturbed least.
             quickest = min(single, key=lambda done: done[-1][1])
             once = quantiles((end - start for start, end in quickest), n=10)[0]
-            taken, done = min(both, key=lambda one: one[0])
-            when = [spans(one, once) for one in done]
+            taken, done = min(both, key=lambda run: run[0])
+            when = [spans(own, once) for own in done]
             report.log(me, "threads", kind=kind, alone=quickest[-1][1], together=taken, spans=when)
 
 

@@ -1,5 +1,6 @@
 """Where the time of a training step goes: one device beside replicas, a panel per network."""
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -18,15 +19,15 @@ COPYING = ("scatter", "replicate", "gather")
 def groups(records: list[dict]) -> dict[str, list[dict]]:
     """Network -> its records, one device first."""
     found: dict[str, list[dict]] = {}
-    for record in sorted(require(records, "parts"), key=lambda one: one["replicas"]):
+    for record in sorted(require(records, "parts"), key=lambda record: record["replicas"]):
         found.setdefault(record["model"], []).append(record)
     return found
 
 
 def times(records: list[dict], model: str) -> float:
     """How many times the step of one device a step on replicas takes."""
-    one, *_, many = groups(records)[model]
-    return many["milliseconds"]["whole"] / one["milliseconds"]["whole"]
+    alone, *_, spread = groups(records)[model]
+    return spread["milliseconds"]["whole"] / alone["milliseconds"]["whole"]
 
 
 def picture(records: list[dict]) -> Picture:
@@ -37,14 +38,16 @@ def picture(records: list[dict]) -> Picture:
             milliseconds (of each part, and `whole`).
     """
     panels = groups(records)
-    every = [one for both in panels.values() for one in both]
-    said = "; ".join(f"{one['model']}, {_name(one)}: {one['milliseconds']['whole']:.1f} ms" for one in every)
+    every = [record for both in panels.values() for record in both]
+    said = "; ".join(
+        f"{record['model']}, {_name(record)}: {record['milliseconds']['whole']:.1f} ms" for record in every
+    )
     alt = f"Time of one training step by its parts. {said}."
     figure, all_axes = new(1.15 * len(panels) + 0.9, alt, rows=len(panels))
     handles: dict = {}
     for axes, (model, both) in zip(all_axes, panels.items(), strict=True):
         guide_lines(axes, "x")
-        longest = max(one["milliseconds"]["whole"] for one in both)
+        longest = max(record["milliseconds"]["whole"] for record in both)
         for row, record in enumerate(both):
             left = 0.0
             for part, (label, colour, hatch) in PARTS.items():
@@ -54,15 +57,14 @@ def picture(records: list[dict]) -> Picture:
                     handles[label] = axes.barh(row, width, 0.62, left, **look)
                 left += width
             axes.text(left + 0.01 * longest, row, f"{left:.1f} ms", va="center", fontsize=9, color=INK)
-        axes.set_yticks(range(len(both)), [_name(one) for one in both])
-        axes.set_ylim(len(both) - 0.5, -0.5)
+        lanes.lay(axes, [_name(record) for record in both])
         axes.set_xlim(0, 1.12 * longest)
         ratio = times(records, model)
         last = axes is all_axes[-1]
         say(axes, f"{model}: {ratio:.1f} times as long on replicas", "milliseconds of one step" if last else None, None)
     names = [label for label, _, _ in PARTS.values() if label in handles]
     bars = [handles[name] for name in names]
-    figure.legend(bars, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=bars, labels=names)
     return figure
 
 

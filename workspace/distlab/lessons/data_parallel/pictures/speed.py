@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Patch
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PAPER, RANKS, SOFT
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -30,8 +31,8 @@ def table(records: list[dict]) -> list[dict]:
     for (net, kind, devices, threads, device), ranks in cases.items():
         row = {"net": net, "kind": kind, "devices": devices, "threads": threads, "device": device}
         for work in WORK:
-            row[work] = max(map(sum, zip(*(one["images_per_second"][work] for one in ranks), strict=True)))
-            first = next((one for one in rows if one["net"] == net), row)
+            row[work] = max(map(sum, zip(*(record["images_per_second"][work] for record in ranks), strict=True)))
+            first = next((row for row in rows if row["net"] == net), row)
             row[f"{work}_times"] = row[work] / first[work]
         rows.append(row)
     return rows
@@ -68,15 +69,14 @@ def picture(records: list[dict]) -> Picture:
             times = row[f"{work}_times"]
             axes.barh(place, times, 0.68, color=colour, edgecolor=INK, hatch=hatch, linewidth=0.7)
             room = {"facecolor": PAPER, "edgecolor": "none", "pad": 0.6}
-            shift = 0.02 * max(one[f"{work}_times"] for one in own)
+            shift = 0.02 * max(row[f"{work}_times"] for row in own)
             axes.text(times + shift, place, f"{times:.2f} x", va="center", fontsize=8.5, color=INK, bbox=room)
         axes.axvline(1, color=INK, linestyle=":", linewidth=1.2)
-        axes.set_yticks(range(len(own)), [_name(row) for row in own])
-        axes.set_ylim(len(own) - 0.5, -0.5)
+        lanes.lay(axes, [_name(row) for row in own])
         axes.set_xlim(0, 1.22 * max(row[f"{work}_times"] for row in own))
         bottom = number // len(WORK) == len(nets) - 1
         say(axes, f"{net}: {work}", "images per second, first bar = 1" if bottom else None, None)
     kinds = [kind for kind in LOOK if any(row["kind"] == kind for row in rows)]
     handles = [Patch(facecolor=LOOK[k][1], edgecolor=INK, hatch=LOOK[k][2], label=LOOK[k][0]) for k in kinds]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT, look
-from distlab.drawing.figure import Picture, new, require, say
+from distlab.drawing.figure import Picture, bare, new, require, say
 
 # Where each stage begins and how wide it is, in cells.
 STAGES = {
@@ -88,8 +88,7 @@ def picture(record: dict) -> Picture:
         "and the gradients of all replicas are added up there."
     )
     figure, (axes,) = new(SCALE * (ROW * devices + 4.0) + 0.35, alt)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    bare(axes)
     for row in range(devices):
         axes.axhspan(row * ROW - 1.15, row * ROW + 1.15, color=PALE, alpha=0.45, lw=0, zorder=0)
     _cells(axes, "the batch", 0, batch, outputs=False)
@@ -126,6 +125,5 @@ def picture(record: dict) -> Picture:
     axes.set_xticks([])
     names = [f"device {row}" for row in range(devices)]
     axes.set_yticks([row * ROW for row in range(devices)], [f"{names[0]}\n(main)", *names[1:]])
-    axes.tick_params(length=0)
     say(axes, "One step: the batch is cut, the weights are copied, the gradients are added", None, None)
     return figure

@@ -35,6 +35,7 @@ def shares(sizes: list[int], rank: int) -> slice:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `weights` and `gradient`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch-size", type=int, default=64, help="samples of one rank, when shares are equal")
     args = parser.parse_args()

@@ -28,10 +28,11 @@ def bucket_layers(model: DistributedDataParallel) -> list[list[int]]:
     names = [name for name, _ in model.module.named_parameters()]
     buckets = model._get_ddp_logging_data()["rebuilt_per_bucket_param_indices"].split(",")
     layers = [[int(names[int(index)].split(".")[0]) // 2 for index in bucket.split()] for bucket in buckets]
-    return [list(dict.fromkeys(one)) for one in layers]
+    return [list(dict.fromkeys(bucket)) for bucket in layers]
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `timeline`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bucket-mb", type=float, nargs="+", default=[1000, 4], help="bucket sizes to compare")
     parser.add_argument("--layers", type=int, default=6)

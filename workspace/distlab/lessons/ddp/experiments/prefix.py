@@ -25,6 +25,7 @@ def try_to_load(model: nn.Module, state: dict) -> str | None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `state`."""
     with process.group() as me:
         wrapped = DistributedDataParallel(net(seed=0).to(me.device))
         inputs = torch.ones(3, 8, device=me.device)

@@ -38,13 +38,14 @@ def slowest(own: float) -> float:
 def in_two_threads(steps: int) -> None:
     """The same count twice, in two threads of this process."""
     threads = [threading.Thread(target=count, args=(steps,)) for _ in range(2)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `count`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2_000_000, help="how far to count")
     steps = parser.parse_args().steps

@@ -8,6 +8,7 @@ from distlab import process, report
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `shard`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--epochs", type=int, default=3)

@@ -18,7 +18,7 @@ from distlab import data, models, process, report
 WARM_UP = 3
 
 
-def seats(me: process.Rank) -> list[str]:
+def processors(me: process.Rank) -> list[str]:
     """Names of the cores this rank may use, or of its GPU: what ranks on one machine share."""
     if me.device.type == "cuda":
         return [f"GPU {torch.cuda.get_device_properties(me.device).uuid}"]
@@ -27,6 +27,7 @@ def seats(me: process.Rank) -> list[str]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `speed`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=6, help="timed steps, of each kind")
     parser.add_argument("--batch-size", type=int, default=64, help="samples of one rank")
@@ -66,7 +67,7 @@ def main() -> None:
             me,
             "speed",
             world_size=me.world_size,
-            seats=seats(me),
+            processors=processors(me),
             images_per_second=talking,
             images_per_second_silent=silent,
         )

@@ -15,6 +15,7 @@ from distlab import process, report
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `plan`, `batch` and `done`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=8, help="of rank 0")
     parser.add_argument("--join", action=argparse.BooleanOptionalAction, default=False)

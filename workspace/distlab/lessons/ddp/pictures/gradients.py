@@ -10,7 +10,7 @@ def picture(records: list[dict]) -> Picture:
     Args:
         records: of the event `gradient` and one case, each with rank, own, averaged and whole.
     """
-    records = sorted(require(records, "gradient"), key=lambda one: one["rank"])
+    records = sorted(require(records, "gradient"), key=lambda record: record["rank"])
     first = records[0]
     places = range(len(first["own"]))
     alt = (
@@ -35,5 +35,5 @@ def picture(records: list[dict]) -> Picture:
     axes.plot(places, first["whole"], "o", mfc="none", mec=INK, mew=1.4, ms=13, label="one process, whole batch")
     axes.set_xticks(list(places))
     say(axes, "DDP's average is the whole batch's gradient", "weight (its index)", "gradient (loss per unit of weight)")
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3)
     return figure

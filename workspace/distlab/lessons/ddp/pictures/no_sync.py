@@ -1,20 +1,21 @@
-"""What travels in each micro-batch of one update, by the way gradients are accumulated."""
+"""What travels in each microbatch of one update, by the way gradients are accumulated."""
 
 from matplotlib.patches import Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, RANKS, SOFT, TEXT_ON_RANKS
 from distlab.drawing.figure import Picture, new, require, say
 
 
 def picture(records: list[dict]) -> Picture:
-    """A row per way, a cell per micro-batch: dark where gradients travel, with the kilobytes in it.
+    """A row per way, a cell per microbatch: dark where gradients travel, with the kilobytes in it.
 
     Args:
-        records: of the event `accumulation` and one rank, each with way and bytes (one per micro-batch).
+        records: of the event `accumulation` and one rank, each with way and bytes (one per microbatch).
     """
     records = require(records, "accumulation")
     parts = len(records[0]["bytes"])
-    totals = ", ".join(f"{one['way']}: {sum(one['bytes']) / 1000:,.0f} kB" for one in records)
+    totals = ", ".join(f"{record['way']}: {sum(record['bytes']) / 1000:,.0f} kB" for record in records)
     figure, (axes,) = new(0.5 * len(records) + 1.1, f"Bytes that one rank hands over for one update. {totals}.")
     for row, record in enumerate(records):
         for part, size in enumerate(record["bytes"]):
@@ -24,8 +25,7 @@ def picture(records: list[dict]) -> Picture:
             axes.text(part + 1, row, words, ha="center", va="center", fontsize=9, color=ink)
         axes.text(parts + 0.6, row, f"= {sum(record['bytes']) / 1000:,.0f} kB", va="center", fontsize=9.5, color=INK)
     axes.set_xlim(0.5, parts + 1.4)
-    axes.set_ylim(len(records) - 0.5, -0.5)
+    lanes.lay(axes, [record["way"] for record in records])
     axes.set_xticks(range(1, parts + 1))
-    axes.set_yticks(range(len(records)), [record["way"] for record in records])
-    say(axes, "no_sync saves traffic only when it holds the forward pass too", "micro-batch of one update", None)
+    say(axes, "no_sync saves traffic only when it holds the forward pass too", "microbatch of one update", None)
     return figure

@@ -41,10 +41,10 @@ def picture(records: list[dict]) -> Picture:
         records: of the event `timeline`, each with rank, bucket_mb, buckets and spans.
     """
     groups: dict[float, list[dict]] = {}
-    for record in sorted(require(records, "timeline"), key=lambda one: (-one["bucket_mb"], one["rank"])):
+    for record in sorted(require(records, "timeline"), key=lambda record: (-record["bucket_mb"], record["rank"])):
         groups.setdefault(record["bucket_mb"], []).append(record)
     said = "; ".join(
-        f"{_title(group[0])}: " + ", ".join(f"rank {one['rank']} {overlap(one['spans']):.0%}" for one in group)
+        f"{_title(group[0])}: " + ", ".join(f"rank {record['rank']} {overlap(record['spans']):.0%}" for record in group)
         for group in groups.values()
     )
     alt = f"Timeline of one step. Share of communication that overlaps with backward, {said}."
@@ -65,5 +65,5 @@ def picture(records: list[dict]) -> Picture:
         Patch(facecolor=SOFT, label="backward"),
         Patch(facecolor=PAPER, edgecolor=SOFT, hatch="////", label="all-reduce, by bucket number"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

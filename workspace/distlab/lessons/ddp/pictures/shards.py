@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import PAPER, look
 from distlab.drawing.figure import Picture, new, require, say
 
@@ -18,7 +19,7 @@ def holders(records: list[dict], epoch: int, set_epoch: bool) -> dict[int, list[
         records: of the event `shard`, each with rank, epoch, set_epoch and samples (indices).
     """
     held: dict[int, list[int]] = {}
-    for record in sorted(records, key=lambda one: one["rank"]):
+    for record in sorted(records, key=lambda record: record["rank"]):
         if record["epoch"] == epoch and record["set_epoch"] == set_epoch:
             for sample in record["samples"]:
                 held.setdefault(sample, []).append(record["rank"])
@@ -28,7 +29,9 @@ def holders(records: list[dict], epoch: int, set_epoch: bool) -> dict[int, list[
 def hand(records: list[dict], rank: int, epoch: int, set_epoch: bool) -> list[int]:
     """The samples of one rank in one epoch, in the order in which it reads them."""
     wanted = rank, epoch, set_epoch
-    return next(one["samples"] for one in records if (one["rank"], one["epoch"], one["set_epoch"]) == wanted)
+    return next(
+        record["samples"] for record in records if (record["rank"], record["epoch"], record["set_epoch"]) == wanted
+    )
 
 
 def picture(records: list[dict]) -> Picture:
@@ -57,11 +60,10 @@ def picture(records: list[dict]) -> Picture:
                     size = 8 if len(owners) == 1 and samples <= 40 else 6
                     axes.text(left + width / 2, row, rank, ha="center", va="center", fontsize=size, color=its.text)
         axes.set_xlim(-0.6, samples - 0.4)
-        axes.set_ylim(len(epochs) - 0.5, -0.5)
-        axes.set_yticks(range(len(epochs)), epochs)
+        lanes.lay(axes, epochs)
         last = axes is panels[-1]
         say(axes, TITLES[choice], "sample (its index in the data set)" if last else None, "epoch")
     handles = [Rectangle((0, 0), 1, 1, facecolor=look(rank).colour, hatch=look(rank).hatch) for rank in ranks]
     labels = [f"rank {rank}" for rank in ranks]
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(ranks), frameon=False, fontsize=9)
+    figure.legend_below(len(ranks), handles=handles, labels=labels)
     return figure

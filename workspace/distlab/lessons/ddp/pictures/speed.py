@@ -12,14 +12,14 @@ TALKING, SILENT = "images_per_second", "images_per_second_silent"
 def by_world(records: list[dict]) -> dict[int, list[dict]]:
     """World size -> its records in rank order, smallest world first."""
     worlds: dict[int, list[dict]] = {}
-    for record in sorted(records, key=lambda one: (one["world_size"], one["rank"])):
+    for record in sorted(records, key=lambda record: (record["world_size"], record["rank"])):
         worlds.setdefault(record["world_size"], []).append(record)
     return worlds
 
 
-def seats(records: list[dict]) -> int:
+def processors(records: list[dict]) -> int:
     """Cores or GPUs that these ranks have between them, each counted once."""
-    return len({seat for record in records for seat in record["seats"]})
+    return len({processor for record in records for processor in record["processors"]})
 
 
 def best_round(records: list[dict], key: str) -> list[float]:
@@ -49,7 +49,7 @@ def table(records: list[dict]) -> list[dict]:
             "images_per_second": totals[world],
             "times_one_rank": totals[world] / one_rank,
             "of_ideal": totals[world] / (one_rank * world),
-            "could_be": min(world, seats(ranks)),
+            "could_be": min(world, processors(ranks)),
             "talking": talking(ranks),
         }
         for world, ranks in worlds.items()
@@ -60,12 +60,12 @@ def picture(records: list[dict]) -> Picture:
     """A bar per world size, stacked by rank; the ideal line; a step line for cores or GPUs.
 
     Args:
-        records: of the event `speed` of several runs, each with rank, world_size, seats (a list of
+        records: of the event `speed` of several runs, each with rank, world_size, processors (a list of
             names of cores or GPUs), images_per_second and images_per_second_silent (of that rank, one per round).
     """
     worlds, rows = by_world(require(records, "speed")), table(records)
-    on_gpus = any(seat.startswith("GPU") for record in records for seat in record["seats"])
-    kind = ("GPU" if on_gpus else "core") + "s" * (seats(records) != 1)
+    on_gpus = any(processor.startswith("GPU") for record in records for processor in record["processors"])
+    kind = ("GPU" if on_gpus else "core") + "s" * (processors(records) != 1)
     one_rank = rows[0]["images_per_second"] / rows[0]["ranks"]
     said = "; ".join(
         f"{row['ranks']}: {row['images_per_second']:,.0f}, {row['times_one_rank']:.2f} times one rank" for row in rows
@@ -92,7 +92,7 @@ def picture(records: list[dict]) -> Picture:
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_ylim(0, 1.1 * top)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    most, here = rows[-1], seats(list(worlds.values())[-1])
+    most, here = rows[-1], processors(list(worlds.values())[-1])
     title = f"{most['ranks']} ranks on {here} {kind}: {most['times_one_rank']:.1f} times one rank"
     say(axes, title, "ranks", "images per second, all ranks")
     handles = [
@@ -100,5 +100,5 @@ def picture(records: list[dict]) -> Picture:
         Line2D([], [], color=INK, linewidth=2, label=f"one rank x {kind} in use"),
         Patch(facecolor=look(0).colour, label="measured, by rank"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend_below(3, handles=handles)
     return figure

@@ -26,11 +26,13 @@ import psutil
 
 from distlab import process, report
 from distlab.hosts import Host, find
-from distlab.hosts.interface import horovods_name, leading_to
+from distlab.hosts.interface import leading_to
 from distlab.hosts.ssh import put_ssh
+from distlab.launchers.horovodrun import own_name
 from distlab.parent import end_with_parent
+from distlab.runs import WORKSPACE
 
-RANK = Path(__file__).with_name("horovod_elastic_rank.py")
+RANK = Path(__file__).with_name("elastic_rank.py")
 # Two of a host at most, so that the epoch is long enough to lose a rank in its middle.
 SLOTS = 2
 # Killed processes are gone in a moment, unless the machine is busy.
@@ -38,7 +40,8 @@ END_SECONDS = 5.0
 # Names by which Horovod takes two hosts for this machine, and for two.
 HERE = ("localhost", "127.0.0.1")
 # horovodrun writes its whole environment into command lines, which everybody on the machine can read.
-HANDED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "DISTLAB_*")
+HANDED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH")
+# These are this process's own.
 NOT_HANDED_ON = ("DISTLAB_HOST", "DISTLAB_RECORDS", "DISTLAB_RUN_DIR")
 # It finds the first host a moment before the other, as Horovod numbers ranks in the order in which hosts are found.
 DISCOVER = """#!/bin/sh
@@ -59,22 +62,19 @@ def two_hosts() -> dict[str, Host]:
     if len(found) < 2:
         raise SystemExit(f"elastic training needs two hosts, and there is only {found[0].name}: set DISTLAB_HOSTS")
     here, there = found[:2]
-    names = HERE if here.kind == "simulated" else (horovods_name(here.name), there.name)
+    names = HERE if here.kind == "simulated" else (own_name(here.name), there.name)
     return dict(zip(names, (here, there), strict=True))
 
 
-def interface(hosts: dict[str, Host]) -> str | None:
-    """The network interface through which ranks meet."""
-    first, second = hosts.values()
-    return first.environment().get("GLOO_SOCKET_IFNAME") or leading_to([second.address])
+def slots_of(hosts: dict[str, Host]) -> list[int]:
+    """How many ranks each host gets."""
+    return [min(host.slots, SLOTS) for host in hosts.values()]
 
 
 def small_environment() -> dict[str, str]:
     """What ranks need of this process's environment, and nothing that is secret."""
-    whole = tuple(name for name in HANDED_ON if not name.endswith("*"))
-    parts = tuple(name.removesuffix("*") for name in HANDED_ON if name.endswith("*"))
-    kept = {name: value for name, value in os.environ.items() if name in whole or name.startswith(parts)}
-    return {name: value for name, value in kept.items() if name not in NOT_HANDED_ON} | {"OMP_NUM_THREADS": "1"}
+    named = {name for name in os.environ if name in HANDED_ON or name.startswith("DISTLAB_")}
+    return {name: os.environ[name] for name in named.difference(NOT_HANDED_ON)} | {"OMP_NUM_THREADS": "1"}
 
 
 def command(hosts: dict[str, Host], seconds: float, *words: str) -> list[str]:
@@ -86,12 +86,13 @@ def command(hosts: dict[str, Host], seconds: float, *words: str) -> list[str]:
     horovodrun = Path(sys.executable).with_name("horovodrun")
     if not horovodrun.exists():
         raise SystemExit(f"no horovodrun beside {sys.executable}: make horovod")
-    slots = [min(one.slots, SLOTS) for one in hosts.values()]
+    first, second = hosts.values()
+    slots = slots_of(hosts)
     ranks = ("-np", str(sum(slots)), "--min-np", str(min(slots)), "--max-np", str(sum(slots)))
     # One loss is meant to happen; a second one is an error.
     limits = ("--reset-limit", "1", "--start-timeout", str(int(seconds)), "--elastic-timeout", str(int(seconds)))
-    name = interface(hosts)
-    meet = ("--network-interfaces", name) if name else ()
+    interface = first.environment().get("GLOO_SOCKET_IFNAME") or leading_to([second.address])
+    meet = ("--network-interfaces", interface) if interface else ()
     found = ("--host-discovery-script", "./discover.sh")
     return [str(horovodrun), "--gloo", *ranks, *limits, *meet, *found, sys.executable, str(RANK), *words]
 
@@ -99,41 +100,29 @@ def command(hosts: dict[str, Host], seconds: float, *words: str) -> list[str]:
 def shown(words: list[str]) -> str:
     """What a person would type who has the environment activated."""
     own = words.index(sys.executable)
-    return shlex.join(["horovodrun", *words[1:own], "python", os.path.relpath(RANK, RANK.parents[2])])
+    return shlex.join(["horovodrun", *words[1:own], "python", os.path.relpath(RANK, WORKSPACE)])
 
 
 def discovery(folder: Path, hosts: dict[str, Host]) -> str:
     """Write the script that tells Horovod which hosts there are; returns its text."""
-    first, second = (f"{name}:{min(one.slots, SLOTS)}" for name, one in hosts.items())
+    first, second = (f"{name}:{slots}" for name, slots in zip(hosts, slots_of(hosts), strict=True))
     text, path = DISCOVER.format(first=first, second=second), folder / "discover.sh"
     path.write_text(text)
     path.chmod(0o755)
     return text
 
 
-def _over(one: psutil.Process) -> bool:
-    """It has ended, though whoever inherited it may not have taken note yet."""
-    try:
-        return one.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def end(horovodrun: subprocess.Popen) -> None:
     """End horovodrun and all that it started on this host, at once."""
-    try:
+    below = []
+    with suppress(psutil.NoSuchProcess):
         below = psutil.Process(horovodrun.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        below = []
     # It first, so that it starts no other in place of one that ends.
-    horovodrun.kill()
-    for one in below:
+    for started in (horovodrun, *below):
         with suppress(psutil.NoSuchProcess):
-            one.kill()
-    until = time.monotonic() + END_SECONDS
-    while not all(map(_over, below)) and time.monotonic() < until:
-        time.sleep(0.05)
+            started.kill()
     horovodrun.wait()
+    psutil.wait_procs(below, END_SECONDS)
 
 
 def last_words(log: Path) -> str:
@@ -173,18 +162,19 @@ def told(folder: Path, hosts: dict[str, Host]) -> list[dict]:
     for path in sorted(folder.glob("*.jsonl")):
         *whole, _torn = path.read_text().split("\n")
         lives.append([json.loads(line) for line in whole])
-    everything = [one for life in lives for one in life]
-    resized = min((one["seconds"] for one in everything if one["what"] == "resized"), default=None)
+    records = [record for life in lives for record in life]
+    resized = min((record["seconds"] for record in records if record["what"] == "resized"), default=None)
     for life in lives:
         if resized is not None and life[-1]["what"] not in ("killed", "ended"):
             # It cannot say so itself: it is known when the others go on without it.
-            everything.append(life[-1] | {"what": "dropped", "seconds": max(resized, life[-1]["seconds"])})
-    for one in everything:
-        one["hvd_host"] = hosts[one["hvd_host"]].name
-    return sorted(everything, key=lambda one: one["seconds"])
+            records.append(life[-1] | {"what": "dropped", "seconds": max(resized, life[-1]["seconds"])})
+    for record in records:
+        record["hvd_host"] = hosts[record["hvd_host"]].name
+    return sorted(records, key=lambda record: record["seconds"])
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `elastic` and `horovodrun`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kill-rank", type=int, help="the rank that is killed; by default the second host's first")
     parser.add_argument("--kill-step", type=int, default=11, help="the step in the middle of which it is killed")
@@ -194,7 +184,7 @@ def main() -> None:
     args = parser.parse_args()
     with process.alone() as me:
         hosts = two_hosts()
-        first, second = (min(one.slots, SLOTS) for one in hosts.values())
+        first, second = slots_of(hosts)
         killed = first if args.kill_rank is None else args.kill_rank
         if not 0 <= killed < first + second:
             raise SystemExit(f"there is no rank {killed} to kill: ranks count from 0 to {first + second - 1}")
@@ -203,22 +193,12 @@ def main() -> None:
         discover, start = discovery(folder, hosts), time.time()
         given = {"folder": folder, "start": start, "deadline": int(args.timeout) + 1, "kill-rank": killed}
         given |= {"kill-step": args.kill_step, "commit-every": args.commit_every, "pause": args.pause}
-        words = command(
-            hosts, args.timeout, *(word for name, value in given.items() for word in (f"--{name}", str(value)))
-        )
+        words = command(hosts, args.timeout, *(f"--{name}={value}" for name, value in given.items()))
         run_to_its_end(words, folder, args.timeout)
-        seconds = time.time() - start
-        for one in told(folder, hosts):
-            report.log(me, "elastic", **one)
-        report.log(
-            me,
-            "horovodrun",
-            shown=shown(words),
-            discover=discover,
-            ranks=first + second,
-            killed_rank=killed,
-            seconds=seconds,
-        )
+        job = {"discover": discover, "ranks": first + second, "killed_rank": killed, "seconds": time.time() - start}
+        for record in told(folder, hosts):
+            report.log(me, "elastic", **record)
+        report.log(me, "horovodrun", shown=shown(words), **job)
 
 
 if __name__ == "__main__":

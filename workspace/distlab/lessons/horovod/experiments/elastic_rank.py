@@ -1,6 +1,6 @@
 """A rank of elastic training: commits every few steps, and goes back to the last commit when another rank is lost.
 
-horovodrun starts it, and the experiment `horovod_elastic` starts horovodrun. It trains a small model for one epoch
+horovodrun starts it, and the experiment `elastic` starts horovodrun. It trains a small model for one epoch
 on the CPU and writes what happens to it, line by line, to a file of its own, since its rank may change.
 """
 
@@ -10,17 +10,21 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import horovod.torch as hvd
 import torch
 from torch import nn
+from torch.utils.data import BatchSampler
 
 from distlab.hosts.interface import leading_to
 from distlab.parent import end_with_parent
 
-FEATURES, CLASSES = 16, 4
+FEATURES, CLASSES, SAMPLES = 16, 4, 2048
+# Samples of a rank in a step.
+BATCH = 32
+# For one rank.
+LEARNING_RATE = 0.02
 
 
 class Diary:
@@ -57,18 +61,11 @@ class State(hvd.elastic.TorchState):
         self.diary.write("restored", self.step)
 
 
-def samples(count: int) -> tuple[torch.Tensor, torch.Tensor]:
+def samples() -> tuple[torch.Tensor, torch.Tensor]:
     """Random points, and the classes that a fixed linear map gives them; the same in every process."""
     source = torch.Generator().manual_seed(4)
-    points = torch.randn(count, FEATURES, generator=source)
+    points = torch.randn(SAMPLES, FEATURES, generator=source)
     return points, (points @ torch.randn(FEATURES, CLASSES, generator=source)).argmax(dim=1)
-
-
-def batches(sampler: hvd.elastic.ElasticSampler, size: int) -> Iterator[list[int]]:
-    """This rank's part of what is left of the epoch, batch by batch, as indices of samples."""
-    left = list(sampler)
-    for at in range(0, len(left), size):
-        yield left[at : at + size]
 
 
 def meet_the_others() -> None:
@@ -80,14 +77,14 @@ def meet_the_others() -> None:
 
 def digest(model: nn.Module) -> str:
     """A short name of the weights: equal for equal bits."""
-    held = b"".join(one.detach().numpy().tobytes() for one in model.parameters())
+    held = b"".join(weight.detach().numpy().tobytes() for weight in model.parameters())
     return hashlib.sha256(held).hexdigest()[:16]
 
 
 @hvd.elastic.run
 def train(state: State, points: torch.Tensor, classes: torch.Tensor, args: argparse.Namespace) -> None:
     """The rest of the epoch, from where `state` stands; Horovod calls it anew after each loss."""
-    for indices in batches(state.sampler, args.batch_size):
+    for indices in BatchSampler(state.sampler, BATCH, drop_last=False):
         began, step = state.diary.now(), state.step + 1
         time.sleep(args.pause)
         state.optimizer.zero_grad()
@@ -107,17 +104,15 @@ def train(state: State, points: torch.Tensor, classes: torch.Tensor, args: argpa
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where to write what happens")
     parser.add_argument("--start", type=float, required=True, help="when horovodrun was started (Unix, s)")
     parser.add_argument("--deadline", type=int, default=60, help="seconds after which this process ends itself")
-    parser.add_argument("--samples", type=int, default=2048)
-    parser.add_argument("--batch-size", type=int, default=32, help="samples of a rank in a step")
     parser.add_argument("--commit-every", type=int, default=4, help="steps")
     parser.add_argument("--kill-rank", type=int, default=2)
     parser.add_argument("--kill-step", type=int, default=11, help="the step in which that rank kills itself")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds by which each step is made longer")
-    parser.add_argument("--lr", type=float, default=0.02, help="for one rank")
     args = parser.parse_args()
     # On another host nobody else would end a rank whose launcher is gone.
     signal.alarm(args.deadline)
@@ -126,9 +121,9 @@ def main() -> None:
     hvd.init()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 32), nn.Tanh(), nn.Linear(32, CLASSES))
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE * hvd.size(), momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    points, classes = samples(args.samples)
+    points, classes = samples()
     sampler = hvd.elastic.ElasticSampler(points)
     state = State(Diary(args.folder, args.start), model=model, optimizer=optimizer, sampler=sampler, step=0)
     state.diary.write("started", 0)
@@ -138,7 +133,7 @@ def main() -> None:
         state.diary.life += 1
         state.sampler.reset()
         for group in state.optimizer.param_groups:
-            group["lr"] = args.lr * hvd.size()
+            group["lr"] = LEARNING_RATE * hvd.size()
         state.diary.write("resized", state.step)
 
     state.register_reset_callbacks([resized])

@@ -14,8 +14,8 @@ from statistics import median
 
 import torch
 
-from distlab import process, report
-from distlab.lessons.horovod import trace
+from distlab import report
+from distlab.lessons.horovod import joining, trace
 from distlab.process import Rank
 from distlab.runs import run_folder
 
@@ -29,9 +29,9 @@ def measure(me: Rank, args: argparse.Namespace) -> None:
 
     def step() -> float:
         begin = time.perf_counter()
-        named = [hvd.allreduce_async_(one, name=str(number)) for number, one in enumerate(gradients)]
-        for one in named:
-            hvd.synchronize(one)
+        handles = [hvd.allreduce_async_(gradient, name=str(number)) for number, gradient in enumerate(gradients)]
+        for handle in handles:
+            hvd.synchronize(handle)
         return 1000 * (time.perf_counter() - begin)
 
     # Connections are made, and tensors become known, in the first steps.
@@ -46,14 +46,15 @@ def measure(me: Rank, args: argparse.Namespace) -> None:
     if me.rank != 0:
         return
     seen = trace.steps(trace.trips(trace.read(timeline)))
-    reduces = [len(trace.groups(one)) for one in seen]
-    sizes = {"tensors": len(gradients), "bytes": sum(one.nbytes for one in gradients)}
+    reduces = [len(trace.groups(step)) for step in seen]
+    sizes = {"tensors": len(gradients), "bytes": sum(gradient.nbytes for gradient in gradients)}
     setting = {"threshold_bytes": args.threshold, "cycle_ms": args.cycle_ms, **sizes}
     each = {"milliseconds_each": milliseconds, "reduces_each": reduces}
     report.log(me, "fusion", **setting, milliseconds=median(milliseconds), reduces=median(reduces), **each)
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `fusion`."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--threshold", type=int, default=128 << 20, help="most bytes that travel together; 0 for each tensor alone")
@@ -65,7 +66,7 @@ def main() -> None:
     os.environ["HOROVOD_FUSION_THRESHOLD"] = str(args.threshold)
     os.environ["HOROVOD_CYCLE_TIME"] = str(args.cycle_ms)
     os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    with process.horovod() as me:
+    with joining.join() as me:
         measure(me, args)
 
 

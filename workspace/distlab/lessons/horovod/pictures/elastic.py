@@ -1,6 +1,6 @@
 """What an elastic job lost and kept when a rank was killed: its steps, its samples, and when each rank worked.
 
-Records are those of the event `elastic` of the experiment horovod_elastic. A **life** is the time between two changes
+Records are those of the event `elastic` of the experiment `elastic`. A **life** is the time between two changes
 of the world: life 0 ends when a rank is lost.
 """
 
@@ -21,69 +21,49 @@ ROOM, DIGIT = WIDTH - 1.2, 0.07
 
 
 def _of(records: list[dict], *whats: str) -> list[dict]:
-    return [one for one in require(records, "elastic") if one["what"] in whats]
+    return [record for record in require(records, "elastic") if record["what"] in whats]
 
 
 def last_commit(records: list[dict]) -> int:
     """The step of the last commit before a rank was lost, or of the last of all; 0 when there was none."""
-    return max((one["step"] for one in _of(records, "commit") if one["life"] == 0), default=0)
+    return max((record["step"] for record in _of(records, "commit") if record["life"] == 0), default=0)
 
 
-def _kept_until(records: list[dict]) -> dict[int, int]:
-    """Life -> the last of its steps that counts, for each life that ended with a loss."""
-    return {one["life"]: one["step"] for one in _of(records, "restored")}
-
-
-def _counts(records: list[dict]) -> list[dict]:
-    """The records of steps that count in the end."""
-    until = _kept_until(records)
-    return [one for one in _of(records, "step") if one["step"] <= until.get(one["life"], one["step"])]
+def _parted(records: list[dict]) -> tuple[list[dict], list[dict]]:
+    """The records of steps that count in the end, and of those that were thrown away."""
+    # Life -> the last of its steps that counts, for each life that ended with a loss.
+    until = {record["life"]: record["step"] for record in _of(records, "restored")}
+    parted: tuple[list[dict], list[dict]] = ([], [])
+    for record in _of(records, "step"):
+        parted[record["step"] > until.get(record["life"], record["step"])].append(record)
+    return parted
 
 
 def _each_once(steps: list[dict]) -> list[int]:
-    return [step for _, step in sorted({(one["life"], one["step"]) for one in steps})]
+    return [step for _, step in sorted({(record["life"], record["step"]) for record in steps})]
 
 
 def lost(records: list[dict]) -> list[int]:
     """The steps that were done and thrown away, in order: those after the last commit."""
-    until = _kept_until(records)
-    return _each_once([one for one in _of(records, "step") if one["step"] > until.get(one["life"], one["step"])])
+    return _each_once(_parted(records)[1])
 
 
 def lasting(records: list[dict]) -> list[int]:
     """The steps that count in the end, in the order in which they were done; a step done twice would be there twice."""
-    return _each_once(_counts(records))
+    return _each_once(_parted(records)[0])
 
 
 def samples(records: list[dict]) -> dict[int, int]:
     """Sample (its index) -> how often the steps that count saw it, on all ranks together."""
-    return dict(sorted(Counter(sample for one in _counts(records) for sample in one["samples"]).items()))
-
-
-def explain(records: list[dict]) -> str:
-    """One sentence on the samples: how many count once, and which were seen twice and why."""
-    count, every = samples(records), Counter(sample for one in _of(records, "step") for sample in one["samples"])
-    once, repeated = sum(times == 1 for times in count.values()), sum(times > 1 for times in count.values())
-    said = [f"{once:,} samples count once"]
-    if repeated:
-        said.append(f"{repeated:,} count more than once, since the sampler repeats some to give all ranks as many")
-    again = sum(every[sample] > times for sample, times in count.items())
-    if again:
-        steps = lost(records)
-        where = f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
-        said.append(f"{again:,} were seen once more in {where}, whose work was thrown away")
-    missing = sum(sample not in count for sample in every)
-    if missing:
-        said.append(f"{missing:,} were seen only in work that was thrown away")
-    return "; ".join(said)
+    return dict(sorted(Counter(sample for record in _parted(records)[0] for sample in record["samples"]).items()))
 
 
 def worlds(records: list[dict]) -> list[tuple[float, float, int]]:
     """(begin, end, world size) of each life: when its first step begins, and its last ends or is cut short."""
     found = []
-    for life in sorted({one["life"] for one in _of(records, "step")}):
-        own = [one for one in _of(records, "step", "killed") if one["life"] == life]
-        begin, end = min(one["began"] for one in own), max(one["seconds"] for one in own)
+    for life in sorted({record["life"] for record in _of(records, "step")}):
+        own = [record for record in _of(records, "step", "killed") if record["life"] == life]
+        begin, end = min(record["began"] for record in own), max(record["seconds"] for record in own)
         found.append((begin, end, own[0]["world_size"]))
     return found
 
@@ -91,12 +71,12 @@ def worlds(records: list[dict]) -> list[tuple[float, float, int]]:
 def _spans(own: list[dict]) -> list[dict]:
     """A rank's steps, and those that it began and could not end since it or another was killed."""
     spans, free = [], 0.0
-    for one in own:
-        if one["what"] in ("step", "killed"):
-            spans.append(one)
-        elif one["what"] == "lost":
-            spans.append(one | {"began": free, "step": one["step"] + 1})
-        free = one["seconds"]
+    for record in own:
+        if record["what"] in ("step", "killed"):
+            spans.append(record)
+        elif record["what"] == "lost":
+            spans.append(record | {"began": free, "step": record["step"] + 1})
+        free = record["seconds"]
     return spans
 
 
@@ -107,34 +87,35 @@ def _steps(axes: Axes, row: int, spans: list[dict], kept: set[tuple[int, int]], 
         kept: (life, step) of all that count.
         inch: time that is an inch long.
     """
-    for one in spans:
-        its, width = look(one["first_rank"]), one["seconds"] - one["began"]
-        away = one["what"] != "step" or (one["life"], one["step"]) not in kept
+    for record in spans:
+        its, width = look(record["first_rank"]), record["seconds"] - record["began"]
+        away = record["what"] != "step" or (record["life"], record["step"]) not in kept
         face = {"facecolor": PAPER, "edgecolor": its.colour, "hatch": "////"} if away else {"facecolor": its.colour}
-        axes.add_patch(Rectangle((one["began"], row - LANE / 2), width, LANE, **{"edgecolor": PAPER} | face))
-        if one["what"] != "killed" and width > inch * DIGIT * len(str(one["step"])):
+        axes.add_patch(Rectangle((record["began"], row - LANE / 2), width, LANE, **{"edgecolor": PAPER} | face))
+        if record["what"] != "killed" and width > inch * DIGIT * len(str(record["step"])):
             ink, paper = (INK, PAPER) if away else (its.text, None)
-            lanes.number(axes, (one["began"] + width / 2, row), one["step"], ink, paper)
+            lanes.number(axes, (record["began"] + width / 2, row), record["step"], ink, paper)
 
 
 def _back(axes: Axes, row: int, own: list[dict], inch: float) -> None:
     """To which step a rank goes back, between its loss and the first step that it does again."""
     for here, there in zip(own, own[1:], strict=False):
         if here["what"] == "restored" and there["what"] == "resized":
-            until = next((one["began"] for one in own if one["what"] == "step" and one["life"] == there["life"]), None)
+            steps = (record for record in own if record["what"] == "step" and record["life"] == there["life"])
+            until = next((step["began"] for step in steps), None)
             if until and until - here["seconds"] > inch * DIGIT * 6:
                 words = {"ha": "center", "va": "center", "fontsize": 7.5, "color": INK}
                 axes.text((here["seconds"] + until) / 2, row, f"back to\nstep {here['step']}", **words)
 
 
 def _marks(axes: Axes, row: int, records: list[dict]) -> None:
-    for one in records:
-        if one["what"] == "commit":
-            axes.plot(one["seconds"], row - LANE / 2 - 0.05, "v", color=INK, markersize=5, clip_on=False)
-        elif one["what"] == "killed":
-            axes.plot(one["seconds"], row, "X", color=RANKS[1], markersize=13, markeredgecolor=PAPER, zorder=5)
-        elif one["what"] == "dropped":
-            axes.plot(one["seconds"], row, "s", color=SOFT, markersize=8, markeredgecolor=PAPER, zorder=5)
+    for record in records:
+        if record["what"] == "commit":
+            axes.plot(record["seconds"], row - LANE / 2 - 0.05, "v", color=INK, markersize=5, clip_on=False)
+        elif record["what"] == "killed":
+            axes.plot(record["seconds"], row, "X", color=RANKS[1], markersize=13, markeredgecolor=PAPER, zorder=5)
+        elif record["what"] == "dropped":
+            axes.plot(record["seconds"], row, "s", color=SOFT, markersize=8, markeredgecolor=PAPER, zorder=5)
 
 
 def _above(axes: Axes, found: list[tuple[float, float, int]]) -> None:
@@ -156,10 +137,10 @@ def _whence(records: list[dict]) -> str:
 
 def _words(records: list[dict], found: list[tuple[float, float, int]]) -> str:
     said = []
-    for one in _of(records, "killed"):
-        said.append(f"Rank {one['first_rank']} on {one['hvd_host']} is killed in step {one['step']}")
-    for one in _of(records, "dropped"):
-        said.append(f"rank {one['first_rank']} is given up with its host {one['hvd_host']}")
+    for record in _of(records, "killed"):
+        said.append(f"Rank {record['first_rank']} on {record['hvd_host']} is killed in step {record['step']}")
+    for record in _of(records, "dropped"):
+        said.append(f"rank {record['first_rank']} is given up with its host {record['hvd_host']}")
     if len(found) > 1:
         gap = found[1][0] - found[0][1]
         said.append(f"the others go on {gap:.1f} s later from {_whence(records)}")
@@ -178,13 +159,13 @@ def picture(records: list[dict]) -> Picture:
         ValueError: there are no records, or no step among them.
     """
     require(_of(records, "step"), "elastic")
-    found, ranks = worlds(records), sorted({(one["first_rank"], one["hvd_host"]) for one in records})
+    found, ranks = worlds(records), sorted({(record["first_rank"], record["hvd_host"]) for record in records})
     alt = f"Elastic training over time, a row for each rank. {_words(records, found)}."
     figure, (axes,) = new(0.5 * len(ranks) + 1.6, alt)
     begin, end = found[0][0], found[-1][1]
-    inch, kept = (end - begin) / ROOM, {(one["life"], one["step"]) for one in _counts(records)}
+    inch, kept = (end - begin) / ROOM, {(record["life"], record["step"]) for record in _parted(records)[0]}
     for row, (rank, _) in enumerate(ranks):
-        own = [one for one in records if one["first_rank"] == rank]
+        own = [record for record in records if record["first_rank"] == rank]
         _steps(axes, row, _spans(own), kept, inch)
         _back(axes, row, own, inch)
         _marks(axes, row, own)

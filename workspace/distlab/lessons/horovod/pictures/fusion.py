@@ -25,12 +25,12 @@ def table(records: list[dict]) -> list[dict]:
     """A row per setting: its name, tensors, all-reduces and milliseconds of a step (medians), in the order of runs."""
     return [
         {
-            "setting": name(one),
-            "tensors": one["tensors"],
-            "all-reduces": one["reduces"],
-            "milliseconds": one["milliseconds"],
+            "setting": name(record),
+            "tensors": record["tensors"],
+            "all-reduces": record["reduces"],
+            "milliseconds": record["milliseconds"],
         }
-        for one in require(records, "fusion")
+        for record in require(records, "fusion")
     ]
 
 
@@ -51,12 +51,12 @@ def picture(records: list[dict]) -> Picture:
     kinds = (("reduces", "all-reduces in one step", RANKS[0], ""), ("milliseconds", "milliseconds", PAPER, "////"))
     for panel, (key, unit, colour, hatch) in zip(axes, kinds, strict=True):
         guide_lines(panel, "x")
-        top = max(max(one[f"{key}_each"]) for one in records)
-        for row, one in enumerate(records):
-            each = one[f"{key}_each"]
-            panel.barh(row, one[key], 0.6, color=colour, edgecolor=INK, hatch=hatch, hatchcolor=SOFT, linewidth=0.8)
+        top = max(max(record[f"{key}_each"]) for record in records)
+        for row, record in enumerate(records):
+            each = record[f"{key}_each"]
+            panel.barh(row, record[key], 0.6, color=colour, edgecolor=INK, hatch=hatch, hatchcolor=SOFT, linewidth=0.8)
             panel.plot(each, [row] * len(each), "o", mfc=PAPER, mec=INK, ms=4.5, mew=0.9)
-            panel.text(max(each) + 0.03 * top, row, number(one[key]), va="center", fontsize=9, color=INK)
+            panel.text(max(each) + 0.03 * top, row, number(record[key]), va="center", fontsize=9, color=INK)
         panel.set_xlim(0, 1.18 * top)
         panel.set_ylim(len(records) - 0.5, -0.5)
         panel.set_yticks(range(len(records)), [row["setting"] if panel is axes[0] else "" for row in rows])

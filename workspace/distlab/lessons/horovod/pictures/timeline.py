@@ -1,4 +1,7 @@
-"""When each rank's gradients were ready and which of them travelled together: one step of Horovod."""
+"""When each rank's gradients were ready and which of them travelled together: one step of Horovod.
+
+Draws what Horovod itself wrote to its timeline, as `lessons.horovod.trace` reads it.
+"""
 
 from collections.abc import Sequence
 
@@ -30,10 +33,10 @@ NUMBER = 0.16
 def _own(trips: Sequence[Trip], kind: str) -> list[Interval]:
     """The intervals of one all-reduce's tensors, of one kind."""
     if kind == NEGOTIATION:
-        return [one.negotiate for one in trips if one.negotiate]
+        return [trip.negotiate for trip in trips if trip.negotiate]
     if kind == REDUCE:
-        return [one.reduce for one in trips]
-    return [copy for one in trips for copy in (one.copy_in, one.copy_out) if copy]
+        return [trip.reduce for trip in trips]
+    return [copy for trip in trips for copy in (trip.copy_in, trip.copy_out) if copy]
 
 
 def milliseconds(step: Sequence[Trip], kind: str) -> float:
@@ -42,21 +45,21 @@ def milliseconds(step: Sequence[Trip], kind: str) -> float:
 
 
 def _ready(axes: Axes, step: Sequence[Trip], zero: float) -> None:
-    for row, one in enumerate(step):
-        begin, end = (at - zero for at in (one.begin, one.reduce[0]))
+    for row, trip in enumerate(step):
+        begin, end = (at - zero for at in (trip.begin, trip.reduce[0]))
         axes.plot([begin, end], [row, row], color=SOFT, linewidth=0.8, zorder=1)
-        axes.broken_barh([(end, one.reduce[1] - one.reduce[0])], (row - 0.3, 0.6), **FACES[REDUCE])
-        for rank, at in one.ready.items():
+        axes.broken_barh([(end, trip.reduce[1] - trip.reduce[0])], (row - 0.3, 0.6), **FACES[REDUCE])
+        for rank, at in trip.ready.items():
             its = look(rank)
             # Ranks that are ready at the same moment must all be seen.
             style = {"marker": its.marker, "color": its.colour, "mec": INK, "mew": 0.5, "ms": 7 - 0.9 * rank}
             axes.plot([at - zero], [row], linestyle="", zorder=2 + rank, **style)
-    lanes.lay(axes, [one.tensor for one in step])
+    lanes.lay(axes, [trip.tensor for trip in step])
     crowded = len(step) > NAMED
     if crowded:
         axes.set_yticks([])
     guide_lines(axes, "x")
-    known = any(one.ready for one in step)
+    known = any(trip.ready for trip in step)
     title = f"When rank 0 heard that {'each' if known else 'any'} rank is ready, and when the tensor travelled"
     say(axes, title, None, f"{len(step)} tensors" if crowded else None)
 
@@ -78,7 +81,7 @@ def _sent(axes: Axes, groups: Sequence[Sequence[Trip]], zero: float, inch: float
                 place = (begin + end) / 2 if fits else end + NUMBER / 2 * inch
                 if fits or free > NUMBER * inch:
                     lanes.number(axes, (place - zero, bottom + height / 2), len(trips))
-    step = [one for trips in groups for one in trips]
+    step = [trip for trips in groups for trip in trips]
     lanes.lay(axes, [f"{kind}\n{milliseconds(step, kind):.3g} ms" for kind in kinds])
     guide_lines(axes, "x")
     title = f"{_count(len(step), 'tensor')} in {_count(len(groups), 'all-reduce')}: the number of tensors in each"
@@ -92,15 +95,15 @@ def _count(number: int, word: str) -> str:
 def _alt(groups: Sequence[Sequence[Trip]], zero: float) -> str:
     said = []
     for trips in groups[:TOLD]:
-        size = f", {words_of_size(sum(one.size for one in trips))}" if all(one.size for one in trips) else ""
+        size = f", {words_of_size(sum(trip.size for trip in trips))}" if all(trip.size for trip in trips) else ""
         begin, end = (at - zero for at in trips[0].reduce)
-        last = {rank: max(one.ready[rank] for one in trips) - zero for rank in trips[0].ready}
+        last = {rank: max(trip.ready[rank] for trip in trips) - zero for rank in trips[0].ready}
         heard = ", ".join(f"rank {rank} {at:.1f}" for rank, at in last.items())
         negotiated = f", ready at {heard} ms" if heard else ""
         said.append(f"{_count(len(trips), 'tensor')}{size}{negotiated}, all-reduce from {begin:.1f} to {end:.1f} ms")
     if len(groups) > TOLD:
         said.append(f"and {_count(len(groups) - TOLD, 'all-reduce')} more")
-    step = [one for trips in groups for one in trips]
+    step = [trip for trips in groups for trip in trips]
     kinds = ", ".join(f"{kind} {milliseconds(step, kind):.3g} ms" for kind in FACES)
     return f"One training step in Horovod's timeline. In order: {'; '.join(said)}. In all: {kinds}."
 
@@ -116,16 +119,16 @@ def picture(step: Sequence[Trip]) -> Picture:
     """
     if not step:
         raise ValueError("no trips to draw: pass a step of trace.steps(...)")
-    step = sorted(step, key=lambda one: (one.begin, one.group))
+    step = sorted(step, key=lambda trip: (trip.begin, trip.group))
     groups = trace.groups(step)
-    zero, end = min(one.begin for one in step), max(one.end for one in step)
+    zero, end = min(trip.begin for trip in step), max(trip.end for trip in step)
     above = max(1.2, len(step) * (0.26 if len(step) <= NAMED else 0.07))
     ratios = {"height_ratios": [above, 1.25]}
     figure, (top, below) = new(above + 2.4, _alt(groups, zero), rows=2, sharex=True, **ratios)
     _ready(top, step, zero)
     _sent(below, groups, zero, (end - zero) / 6)
     below.set_xlim(-0.02 * (end - zero), 1.04 * (end - zero))
-    ranks = sorted({rank for one in step for rank in one.ready})
+    ranks = sorted({rank for trip in step for rank in trip.ready})
     looks = {rank: look(rank) for rank in ranks}
     handles: list[Line2D | Patch] = [
         Line2D([], [], linestyle="", marker=its.marker, color=its.colour, mec=INK, mew=0.5, label=f"rank {rank} ready")

@@ -1,4 +1,7 @@
-"""Images per second of the same training in several ways: DDP, Horovod over gloo, Horovod over MPI."""
+"""Images per second of the same training in several ways: DDP, Horovod over gloo, Horovod over MPI.
+
+Draws what the training scripts `ddp` and `horovod_ddp` reported.
+"""
 
 from collections.abc import Mapping
 
@@ -12,7 +15,7 @@ def totals(ways: Mapping[str, list[dict]]) -> dict[str, float]:
     Args:
         ways: way -> its records of the event `end`, one of each rank.
     """
-    return {way: sum(one["images_per_second"] for one in require(records, "end")) for way, records in ways.items()}
+    return {way: sum(end["images_per_second"] for end in require(records, "end")) for way, records in ways.items()}
 
 
 def picture(ways: Mapping[str, list[dict]]) -> Picture:
@@ -27,7 +30,7 @@ def picture(ways: Mapping[str, list[dict]]) -> Picture:
     everything = totals({**ways} or {"": []})
     said = "; ".join(
         f"{way}: {everything[way]:,.0f} ("
-        + ", ".join(f"rank {one['rank']} {one['images_per_second']:,.0f}" for one in records)
+        + ", ".join(f"rank {record['rank']} {record['images_per_second']:,.0f}" for record in records)
         + ")"
         for way, records in ways.items()
     )
@@ -36,12 +39,12 @@ def picture(ways: Mapping[str, list[dict]]) -> Picture:
     top = max(everything.values())
     for row, (way, records) in enumerate(ways.items()):
         left = 0.0
-        for one in sorted(records, key=lambda record: record["rank"]):
-            its, width = look(one["rank"]), one["images_per_second"]
+        for record in sorted(records, key=lambda record: record["rank"]):
+            its, width = look(record["rank"]), record["images_per_second"]
             axes.barh(row, width, 0.62, left=left, color=its.colour, edgecolor="white", hatch=its.hatch)
             if width > 0.08 * top:
                 place = left + width / 2, row
-                axes.text(*place, f"rank {one['rank']}", ha="center", va="center", fontsize=8, color=its.text)
+                axes.text(*place, f"rank {record['rank']}", ha="center", va="center", fontsize=8, color=its.text)
             left += width
         axes.text(left + 0.015 * top, row, f"{everything[way]:,.0f}", va="center", fontsize=9, color=INK)
     axes.set_yticks(range(len(ways)), list(ways))

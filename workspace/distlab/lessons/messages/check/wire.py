@@ -36,6 +36,7 @@ class Message:
         self._work, self._done, self._waiting = work, done, waiting
 
     def wait(self, *args, **kwargs) -> bool:
+        """As torch's Work.wait; notes that this rank waits, and that it is done."""
         self._waiting()
         answer = self._work.wait(*args, **kwargs)
         self._done()

@@ -13,40 +13,40 @@ BUILT_IN = {"gloo": dist.is_gloo_available, "nccl": dist.is_nccl_available, "mpi
 DEADLINE = timedelta(seconds=20)
 
 
-def pair(one: Collectives) -> None:
+def pair(collectives: Collectives) -> None:
     """A message to the next rank of each pair; the last of an odd number of ranks has no partner."""
-    me, tensor = one.me, one.own(1)
+    me, tensor = collectives.me, collectives.own(1)
     partner = me.rank ^ 1
     if partner < me.world_size:
         call = dist.send if me.rank % 2 == 0 else dist.recv
-        call(tensor, partner, group=one.group)
+        call(tensor, partner, group=collectives.group)
 
 
-def from_anyone(one: Collectives) -> None:
-    """Rank 0 takes whatever comes, from rank 1, who sends only when rank 0 may take so."""
+def from_anyone(collectives: Collectives) -> None:
+    """Rank 0 receives from any rank; rank 1 sends only once rank 0 was allowed to."""
     pending: list[dist.Work] = []
-    taker, box = one.me.rank == 0, one.own(1)
-    refused = attempt(lambda: pending.append(dist.irecv(box, None, group=one.group))) if taker else None
+    taker, box = collectives.me.rank == 0, collectives.own(1)
+    refused = attempt(lambda: pending.append(dist.irecv(box, None, group=collectives.group))) if taker else None
     refused = all_refused(refused)
     if refused:
         raise RuntimeError(refused)
-    if one.me.rank == 1:
-        dist.send(box, 0, group=one.group)
+    if collectives.me.rank == 1:
+        dist.send(box, 0, group=collectives.group)
     for work in pending:
         work.wait()
 
 
-def operations(one: Collectives) -> dict[str, Callable[[], object]]:
+def operations(collectives: Collectives) -> dict[str, Callable[[], object]]:
     """Name -> a call of it; all ranks must make it."""
-    whole = one.own(one.size)
-    bits = torch.ones(1, dtype=torch.int64, device=one.device)
+    whole = collectives.own(collectives.size)
+    bits = torch.ones(1, dtype=torch.int64, device=collectives.device)
     return {
-        "send, recv": lambda: pair(one),
-        "recv from anyone": lambda: from_anyone(one),
-        **{name: getattr(one, name) for name in NAMES},
-        "all_reduce AVG": lambda: dist.all_reduce(whole, dist.ReduceOp.AVG, group=one.group),
-        "all_reduce of bits": lambda: dist.all_reduce(bits, dist.ReduceOp.BXOR, group=one.group),
-        "barrier": lambda: dist.barrier(group=one.group),
+        "send, recv": lambda: pair(collectives),
+        "recv from anyone": lambda: from_anyone(collectives),
+        **{name: getattr(collectives, name) for name in NAMES},
+        "all_reduce AVG": lambda: dist.all_reduce(whole, dist.ReduceOp.AVG, group=collectives.group),
+        "all_reduce of bits": lambda: dist.all_reduce(bits, dist.ReduceOp.BXOR, group=collectives.group),
+        "barrier": lambda: dist.barrier(group=collectives.group),
     }
 
 
@@ -54,7 +54,7 @@ def all_refused(refused: str | None) -> str | None:
     """What any rank was told, the same on all: one that goes on while another cannot would wait for ever."""
     told: list = [None] * dist.get_world_size()
     dist.all_gather_object(told, refused)
-    return next((one for one in told if one), None)
+    return next((refusal for refusal in told if refusal), None)
 
 
 def probe(me: process.Rank, backend: str, device: torch.device) -> None:
@@ -65,13 +65,14 @@ def probe(me: process.Rank, backend: str, device: torch.device) -> None:
     if refused:
         report.log(me, "group", **at, refused=refused)
         return
-    one = Collectives(me, part=1, device=device, group=made[0])
-    for name, call in operations(one).items():
+    collectives = Collectives(me, part=1, device=device, group=made[0])
+    for name, call in operations(collectives).items():
         refused = all_refused(attempt(call))
         report.log(me, "operation", **at, name=name, refused=refused)
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `group`, `operation` and `backend`."""
     with process.group() as me:
         declared = dist.Backend.backend_capability
         for backend, built_in in BUILT_IN.items():

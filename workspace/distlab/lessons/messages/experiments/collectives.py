@@ -15,7 +15,7 @@ from distlab import process, report
 from distlab.measure.sent import tcp_bytes_sent
 
 EMPTY = -1
-# In each place four numbers of three bits, none twice, whose product stays short.
+# Each place has four different numbers of three bits, and their product is short enough to draw.
 SMALL = ((3, 1, 6), (1, 5, 4), (7, 3, 2), (5, 2, 5))
 REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 BITWISE = ("BAND", "BOR", "BXOR")
@@ -81,7 +81,7 @@ class Collectives:
         return mine, torch.cat(places) if self.is_root else self.empty(0)
 
     def reduce(self) -> tuple[Tensor, Tensor]:
-        """The root gets the sum of all vectors. What the others hold afterwards is nobody's business."""
+        """The root gets the sum of all vectors. What the others hold afterwards is undefined."""
         vector = self.own(self.size)
         before = vector.clone()
         dist.reduce(vector, self.ROOT, group=self.group)
@@ -168,6 +168,7 @@ def count_bytes(me: process.Rank, size: int) -> None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `collective`, `op`, `barrier` and `bytes`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=MESSAGE, help="of the vector whose way is counted")
     args = parser.parse_args()

@@ -13,11 +13,12 @@ AXES = ("host", "device")
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `mesh` and `sums`."""
     with process.group() as me:
         hosts, rest = divmod(me.world_size, me.local_world_size)
         if rest:
             raise SystemExit(f"{me.world_size} ranks are no mesh: each host needs equally many")
-        # Over gloo, ranks may share a GPU, which a mesh of GPUs would count once for each.
+        # A mesh of GPUs needs a GPU for each rank; over gloo ranks may share one.
         kind = "cuda" if me.backend == "nccl" else "cpu"
         mesh = init_device_mesh(kind, (hosts, me.local_world_size), mesh_dim_names=AXES)
         along = {axis: mesh.get_group(axis) for axis in AXES}
@@ -30,7 +31,7 @@ def main() -> None:
         )
         own = torch.tensor(10.0**me.rank, dtype=torch.float64, device=me.device)
         within, across, everywhere = own.clone(), own.clone(), own.clone()
-        # Along the axis of devices lies one host's row, along that of hosts a column through all hosts.
+        # The axis "device" is a row, the ranks of one host; the axis "host" is a column, one rank of each host.
         dist.all_reduce(within, group=along["device"])
         dist.all_reduce(across, group=along["host"])
         dist.all_reduce(everywhere)

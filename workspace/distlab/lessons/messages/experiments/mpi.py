@@ -77,6 +77,7 @@ def run_to_its_end(command: list[str], seconds: float) -> str:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `mpi` and `mpirun`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--timeout", type=float, default=60, help="seconds")

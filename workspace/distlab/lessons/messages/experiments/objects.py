@@ -42,6 +42,7 @@ def timed(me: process.Rank, call: Callable[[], object], repeats: int) -> tuple[f
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `way`, `same`, `view` and `visitor`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bytes", type=int, default=4_000_000, help="of the tensor that each rank gives")
     parser.add_argument("--repeats", type=int, default=3)
@@ -57,12 +58,12 @@ def main() -> None:
         for way, call in ways.items():
             seconds, sent = timed(me, call, args.repeats)
             report.log(me, "way", way=way, bytes=mine.nbytes, seconds=seconds, sent=sent)
-        same = all(torch.equal(one.cpu(), place.cpu()) for one, place in zip(objects, places, strict=True))
-        report.log(me, "same", same=same, devices=[str(one.device) for one in objects])
+        same = all(torch.equal(gathered.cpu(), place.cpu()) for gathered, place in zip(objects, places, strict=True))
+        report.log(me, "same", same=same, devices=[str(gathered.device) for gathered in objects])
 
         table = torch.zeros(1000, 1000)
         row = table[0]
-        pickled, cloned = (len(pickle.dumps(one)) for one in (row, row.clone()))
+        pickled, cloned = (len(pickle.dumps(tensor)) for tensor in (row, row.clone()))
         report.log(me, "view", table=table.nbytes, row=row.nbytes, pickled=pickled, cloned=cloned)
 
         for careful in (False, True):

@@ -39,6 +39,7 @@ def work(seconds: float) -> None:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `span` and `box`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--late", type=float, default=0.4, help="seconds that the sender works before it sends")
     parser.add_argument("--work", type=float, default=0.4, help="seconds of work that the receiver has")

@@ -33,7 +33,7 @@ def load_ring(file: str) -> Callable[[Tensor], object]:
     path = Path(file) if Path(file).is_file() else WORKSPACE / file
     if not path.is_file():
         raise SystemExit(f"no file {file}: name one with ring_all_reduce(tensor) in it, such as {SOLUTION}")
-    # An attendee's folder keeps what the attendee put there, and nothing else.
+    # Importing the attendee's file must leave no __pycache__ beside it.
     sys.dont_write_bytecode = True
     spec = importlib.util.spec_from_file_location("ring_of_the_lesson", path)
     module = importlib.util.module_from_spec(spec)
@@ -61,6 +61,7 @@ def seen(note: Callable[[Tensor, int], None]) -> Iterator[None]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `step` and `end`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", default=SOLUTION, help="with the function ring_all_reduce(tensor)")
     args = parser.parse_args()

@@ -47,7 +47,7 @@ def difference(ring: Callable[[Tensor], object], tensor: Tensor, rank: int) -> f
 
     What was in the tensor is lost.
     """
-    # In place, and one by one: on a small machine four ranks' largest tensors are most of the memory.
+    # One tensor at a time, changed in place: on a small machine the largest four fill most of the memory.
     torch.arange(len(tensor), out=tensor).add_(rank).remainder_(8)
     expected = tensor.clone()
     dist.all_reduce(expected)
@@ -56,6 +56,7 @@ def difference(ring: Callable[[Tensor], object], tensor: Tensor, rank: int) -> f
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `time`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", default=SOLUTION, help="with the function ring_all_reduce(tensor)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="in bytes")

@@ -35,8 +35,8 @@ def table(records: list[dict]) -> list[dict]:
 
 def refused(records: list[dict], backend: str, device: str) -> list[str]:
     """The operations that a backend refuses with tensors of a device."""
-    mine = [one for one in records if one["event"] == "operation" and one["refused"]]
-    return [one["name"] for one in mine if (one["backend"], one["device"]) == (backend, device)]
+    mine = [record for record in records if record["event"] == "operation" and record["refused"]]
+    return [record["name"] for record in mine if (record["backend"], record["device"]) == (backend, device)]
 
 
 def _short(text: str) -> str:

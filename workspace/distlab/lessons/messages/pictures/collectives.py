@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT, look
-from distlab.drawing.figure import Picture, new, require
+from distlab.drawing.figure import Picture, bare, new, require
 
 EMPTY = -1
 # Their results are sums, which no rank had before.
@@ -44,7 +44,7 @@ def held(records: list[dict], when: str) -> dict[str, list[list[float]]]:
         when: 'before' or 'after'.
     """
     found: dict[str, list[list[float]]] = {}
-    for record in sorted(require(records, "collective"), key=lambda one: one["rank"]):
+    for record in sorted(require(records, "collective"), key=lambda record: record["rank"]):
         found.setdefault(record["name"], []).append(record[when])
     return found
 
@@ -98,9 +98,9 @@ def _panel(axes: Axes, name: str, before: list[list[float]], after: list[list[fl
             cell(axes, place, rank, value, "nowhere" if value == EMPTY else rank, ranks)
         whose = origins(before, after[rank])
         if reduces:
-            # Of two ranks a sum can be a number that one of them had.
+            # A sum can equal a number that some rank had, such as 0 + 10.
             sums = {sum(column) for column in zip(*before, strict=True)}
-            whose = ["sum" if value in sums else one for value, one in zip(after[rank], whose, strict=True)]
+            whose = ["sum" if value in sums else origin for value, origin in zip(after[rank], whose, strict=True)]
         for place, (value, origin) in enumerate(zip(after[rank], whose, strict=True)):
             cell(axes, start + place, rank, value, origin, ranks)
     _arrow(axes, width + 0.2, start - 0.2, (ranks - 1) / 2)
@@ -108,9 +108,7 @@ def _panel(axes: Axes, name: str, before: list[list[float]], after: list[list[fl
     axes.set_ylim(ranks - 0.4, -0.6)
     axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
     axes.set_xticks([width / 2, start + max(map(len, after)) / 2], ["before", "after"])
-    axes.tick_params(length=0)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    bare(axes)
     axes.set_title(f"{name}: {WORDS[name]}", fontsize=10, loc="left")
 
 
@@ -130,7 +128,7 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def _from(whose: list[int | str]) -> str:
-    ranks = sorted({one for one in whose if isinstance(one, int)})
+    ranks = sorted({rank for rank in whose if isinstance(rank, int)})
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
 
 
@@ -162,11 +160,11 @@ def picture_of_ops(records: list[dict]) -> Picture:
     Args:
         records: of the event `op`, each with rank, name, before, after (None where this backend refuses) and refused.
     """
-    records = sorted(require(records, "op"), key=lambda one: one["rank"])
+    records = sorted(require(records, "op"), key=lambda record: record["rank"])
     names = list(dict.fromkeys(record["name"] for record in records))
     ranks = sorted({record["rank"] for record in records})
-    before = [next(one["before"] for one in records if one["rank"] == rank) for rank in ranks]
-    results = {name: next(one["after"] for one in records if one["name"] == name) for name in names}
+    before = [next(record["before"] for record in records if record["rank"] == rank) for rank in ranks]
+    results = {name: next(record["after"] for record in records if record["name"] == name) for name in names}
     said = "; ".join(
         f"{name} gives {', '.join(f'{value:g}' for value in after)}" if after else f"{name} is refused"
         for name, after in results.items()
@@ -181,7 +179,7 @@ def picture_of_ops(records: list[dict]) -> Picture:
         result = len(ranks) + 0.45
         for place, value in enumerate(results[name] or []):
             column = [row[place] for row in before]
-            # The smallest and the largest number are some rank's own; a product is nobody's.
+            # The smallest and the largest number are some rank's own; a product is no rank's.
             own = name in ("MIN", "MAX") and value in column
             cell(axes, place, result, value, ranks[column.index(value)] if own else "sum", len(ranks))
         if not results[name]:
@@ -193,9 +191,7 @@ def picture_of_ops(records: list[dict]) -> Picture:
         labels = [f"rank {rank}" for rank in ranks] + ["all get"]
         axes.set_yticks([*range(len(ranks)), result], labels if first else [""] * len(labels))
         axes.set_xticks([])
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        bare(axes)
         axes.set_title(name, fontsize=10, loc="left")
     for axes in panels[len(names) :]:
         axes.axis("off")
@@ -217,7 +213,7 @@ def traffic(records: list[dict]) -> list[dict]:
         if name not in by_name:
             continue
         mine = by_name[name]
-        sent = [one["sent"] for one in mine]
+        sent = [record["sent"] for record in mine]
         counted = None if None in sent else sum(sent) / 1e6
         rows.append(
             {

@@ -35,7 +35,7 @@ def waits(records: list[dict]) -> list[Wait]:
         if record["event"] == "waits":
             mine.append(record)
         else:
-            same = [one for one in mine if (one["does"], one["peers"]) == (record["does"], record["peers"])]
+            same = [call for call in mine if (call["does"], call["peers"]) == (record["does"], record["peers"])]
             mine.remove(same[0])
     return [
         Wait(rank, call["host"], call["does"], peer)
@@ -52,8 +52,8 @@ def cycle(waiting: list[Wait]) -> list[int]:
     [0, 2, 1]
     """
     needs: dict[int, list[int]] = {}
-    for one in waiting:
-        needs.setdefault(one.rank, []).append(one.peer)
+    for wait in waiting:
+        needs.setdefault(wait.rank, []).append(wait.peer)
     for start in sorted(needs):
         path = _back_to(start, start, needs, [start])
         if path:
@@ -81,8 +81,8 @@ def explain(waiting: list[Wait]) -> str:
     if not waiting:
         return "nobody waits"
     circle = cycle(waiting)
-    named = [next(one for one in waiting if one.rank == rank) for rank in circle] or waiting
-    each = [f"rank {one.rank} waits in {one.does} for rank {one.peer}" for one in named]
+    named = [next(wait for wait in waiting if wait.rank == rank) for rank in circle] or waiting
+    each = [f"rank {wait.rank} waits in {wait.does} for rank {wait.peer}" for wait in named]
     said = f"{', '.join(each[:-1])}, and {each[-1]}" if len(each) > 1 else each[0]
     return f"{said}: a circle, so nobody can go on" if circle else f"{said}: no circle, so somebody left or is late"
 
@@ -108,7 +108,7 @@ def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], wor
         connectionstyle="arc3,rad=-0.12",
     )
     axes.add_patch(bow)
-    # Outside the bow, where no other arrow runs.
+    # The label is outside the curve, where it meets no other arrow.
     middle = [(a + b) / 2 for a, b in zip(start, end, strict=True)]
     far = math.hypot(*middle) or 1.0
     x, y = (part * (1 + 0.24 / far) for part in middle)
@@ -124,7 +124,7 @@ def picture(records: list[dict]) -> Picture:
     waiting = waits(records)
     caught = set(cycle(waiting))
     hosts = {record["rank"]: record["host"] for record in records}
-    ranks = sorted(hosts | {one.peer: "" for one in waiting})
+    ranks = sorted(hosts | {wait.peer: "" for wait in waiting})
     sentence = explain(waiting)
     figure, (axes,) = new(3.3, f"Graph of who waits for whom: {sentence}.")
     places = _places(ranks)
@@ -143,8 +143,8 @@ def picture(records: list[dict]) -> Picture:
             fontsize=9,
             color=SOFT,
         )
-    for one in waiting:
-        _arrow(axes, places[one.rank], places[one.peer], one.does, {one.rank, one.peer} <= caught)
+    for wait in waiting:
+        _arrow(axes, places[wait.rank], places[wait.peer], wait.does, {wait.rank, wait.peer} <= caught)
     axes.set_xlim(-2.6, 2.6)
     axes.set_ylim(-1.45, 1.45)
     axes.set_aspect("equal")

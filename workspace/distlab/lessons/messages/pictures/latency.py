@@ -1,11 +1,14 @@
-"""Measured times of messages and the line of latency and bandwidth through them."""
+"""Measured times of messages and the line of latency and bandwidth through them.
+
+Draws what `messages/sizes` reported, with the fit of `measure.alpha_beta`.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from distlab.drawing.colours import INK, RANKS, SOFT
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 from distlab.drawing.units import words_of_size, words_of_time
 from distlab.measure.alpha_beta import AlphaBeta
 
@@ -41,7 +44,7 @@ def picture(
     axes.axhline(1e3 * line.alpha, color=SOFT, linestyle=":", linewidth=1.2, label=latency)
     axes.plot(curve, 1e3 * curve / line.beta, "--", color=SOFT, linewidth=1.2, label=bandwidth)
     axes.plot(curve, 1e3 * line.seconds(curve), color=INK, linewidth=1.6, label="alpha + size / beta")
-    axes.plot(sizes, [1e3 * one for one in seconds], "o", color=RANKS[0], mec=INK, ms=7, label="measured")
+    axes.plot(sizes, [1e3 * time for time in seconds], "o", color=RANKS[0], mec=INK, ms=7, label="measured")
     if held_out:
         point = held_out[0], 1e3 * held_out[1]
         axes.plot(*point, "D", mfc="none", mec=RANKS[1], mew=2, ms=9, label="measured, not used in the fit")
@@ -50,13 +53,11 @@ def picture(
         words = f" half the bandwidth\n at {words_of_size(half)}"
         place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
         axes.annotate(words, (half, 0.02), fontsize=8.5, color=RANKS[1], **place)
-    axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlim(least, most)
     axes.set_ylim(0.5e3 * min([*seconds, line.seconds(min(sizes))]), None)
-    axes.set_xticks(sorted(set(sizes)), [words_of_size(size) for size in sorted(set(sizes))])
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
+    doubling(axes, sorted(set(sizes)), [words_of_size(size) for size in sorted(set(sizes))])
     say(axes, f"{what}: {line} on average", "size of the tensor on each rank", "milliseconds")
     axes.legend(loc="upper left", frameon=False, fontsize=8.5)
     return figure

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from distlab.drawing.colours import INK, PAPER, look
-from distlab.drawing.figure import Picture, new, require
+from distlab.drawing.figure import Picture, bare, new, require
 
 # Which sums, over the groups along which axis, and what the panel is called.
 PANELS = {
@@ -63,8 +63,6 @@ def picture(mesh: list[dict], sums: list[dict]) -> Picture:
         axes.set_ylim(len(hosts) - 0.5, -0.5)
         axes.set_xticks(columns, [f"device {column}" for column in columns])
         axes.set_yticks(sorted(hosts), [hosts[row] for row in sorted(hosts)])
-        axes.tick_params(length=0)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        bare(axes)
         axes.set_title(title, fontsize=9.5, loc="left")
     return figure

@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Patch
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PAPER, SOFT, look
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 
@@ -18,7 +19,7 @@ def done(records: list[dict], way: str, rank: int) -> float:
     Args:
         records: of the event `span`, each with rank, way, kind, start and end (ms).
     """
-    return max(one["end"] for one in require(records, "span") if (one["way"], one["rank"]) == (way, rank))
+    return max(record["end"] for record in require(records, "span") if (record["way"], record["rank"]) == (way, rank))
 
 
 def picture(records: list[dict]) -> Picture:
@@ -29,9 +30,9 @@ def picture(records: list[dict]) -> Picture:
             start and end (ms).
     """
     records = require(records, "span")
-    ways = [way for way in TITLES if any(one["way"] == way for one in records)]
-    ranks = sorted({one["rank"] for one in records})
-    last = max(one["end"] for one in records)
+    ways = [way for way in TITLES if any(record["way"] == way for record in records)]
+    ranks = sorted({record["rank"] for record in records})
+    last = max(record["end"] for record in records)
     said = "; ".join(
         f"{way}: " + ", ".join(f"rank {rank} done after {done(records, way, rank):.0f} ms" for rank in ranks)
         for way in ways
@@ -40,25 +41,24 @@ def picture(records: list[dict]) -> Picture:
     figure, panels = new(height, f"Timeline of one message. {said}.", len(ways), sharex=True)
     for axes, way in zip(panels, ways, strict=True):
         guide_lines(axes, "x")
-        for one in records:
-            if one["way"] != way:
+        for record in records:
+            if record["way"] != way:
                 continue
-            its, row = look(one["rank"]), ranks.index(one["rank"])
-            bar = (one["start"], one["end"] - one["start"])
+            its, row = look(record["rank"]), ranks.index(record["rank"])
+            bar = (record["start"], record["end"] - record["start"])
             face = {"facecolor": its.colour, "hatch": its.hatch}
-            if one["kind"] != "work":
+            if record["kind"] != "work":
                 face = {"facecolor": PAPER, "edgecolor": INK, "hatch": "////", "linewidth": 0.8}
             axes.broken_barh([bar], (row - HEIGHT / 2, HEIGHT), **face)
         for row, rank in enumerate(ranks):
             end = done(records, way, rank)
             axes.text(end, row, f"  {end:.0f} ms", va="center", fontsize=9, color=INK)
-        axes.set_yticks(range(len(ranks)), [f"rank {rank}" for rank in ranks])
-        axes.set_ylim(len(ranks) - 0.5, -0.5)
+        lanes.lay(axes, [f"rank {rank}" for rank in ranks])
         axes.set_xlim(0, 1.12 * last)
         say(axes, TITLES[way], "milliseconds since both began" if axes is panels[-1] else None, None)
     handles = [
         Patch(facecolor=SOFT, label="works"),
         Patch(facecolor=PAPER, edgecolor=INK, hatch="////", label="waits for the other"),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend_below(2, handles=handles)
     return figure

@@ -3,8 +3,9 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PAPER, SOFT, look
-from distlab.drawing.figure import Picture, new, require
+from distlab.drawing.figure import Picture, bare, new, require
 
 COLUMNS = 4
 NOTHING = -1
@@ -45,7 +46,7 @@ def picture(steps: list[dict], ends: list[dict]) -> Picture:
             held when it sent, one number a chunk, to which rank r gave 10 to the power r).
         ends: records of the event `end`, each with rank and held.
     """
-    steps, ends = require(steps, "step"), sorted(require(ends, "end"), key=lambda one: one["rank"])
+    steps, ends = require(steps, "step"), sorted(require(ends, "end"), key=lambda record: record["rank"])
     ranks, numbers = len(ends), sorted({step["number"] for step in steps})
     whole = sum(len(contributors(value, ranks)) == ranks for end in ends for value in end["held"])
     alt = (
@@ -71,13 +72,11 @@ def picture(steps: list[dict], ends: list[dict]) -> Picture:
                 words = f"→ {record['to']}"
                 axes.text(ranks + 0.1, record["rank"], words, va="center", fontsize=8.5, color=SOFT)
         axes.set_xlim(-0.1, ranks + 0.9)
-        axes.set_ylim(ranks - 0.5, -0.5)
         first = axes in panels[::COLUMNS]
-        axes.set_yticks(range(ranks), [f"rank {rank}" if first else "" for rank in range(ranks)])
+        lanes.lay(axes, [f"rank {rank}" if first else "" for rank in range(ranks)])
         axes.set_xticks([place + 0.5 for place in range(ranks)], range(ranks))
-        axes.tick_params(length=0, labelsize=8)
-        for side in axes.spines.values():
-            side.set_visible(False)
+        bare(axes)
+        axes.tick_params(labelsize=8)
         axes.set_title(_title(len(numbers) if number is None else number, len(numbers)), fontsize=9.5, loc="left")
         if axes in panels[len(panels) - COLUMNS :]:
             axes.set_xlabel("chunk", fontsize=9, color=INK)
@@ -85,5 +84,5 @@ def picture(steps: list[dict], ends: list[dict]) -> Picture:
         axes.axis("off")
     handles = [Patch(facecolor=look(rank).colour, label=f"of rank {rank}") for rank in range(min(ranks, 4))]
     handles.append(Patch(facecolor=PAPER, edgecolor=INK, linewidth=2, label="is sent now"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8.5)
+    figure.legend_below(5, handles=handles, fontsize=8.5)
     return figure

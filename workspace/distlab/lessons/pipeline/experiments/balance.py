@@ -5,7 +5,7 @@ the first with the embedding, the last with the head and the loss. From these ti
 cut. The bad one gives each stage a layer, and the last one all the others. `balance` is what each stage
 of both takes within a step, and `work` is that step.
 
-Ranks need a core or a GPU each: hosts().a_seat_each() says where there is one, and threads=1.
+Ranks need a core or a GPU each: hosts().one_device_each() says where there is one, and threads=1.
 """
 
 import statistics
@@ -25,7 +25,7 @@ def layer_seconds(case: Case, layers: int, samples: int, rounds: int) -> list[fl
         case: for its batch and its model's size.
     """
     device, heads = case.model.me.device, next(iter(case.model.parts[0].blocks.values())).heads
-    whole = models.Language(layers, case.model.width, heads, case.batch.shape[1]).to(device)
+    whole = models.LanguageModel(layers, case.model.embedding_dim, heads, case.batch.shape[1]).to(device)
     piece = case.batch[:samples], case.labels[:samples]
     calls = [by_itself(stages.stage_of(whole, [1] * layers, layer), *piece) for layer in range(layers)]
 
@@ -43,12 +43,13 @@ def layer_seconds(case: Case, layers: int, samples: int, rounds: int) -> list[fl
 def of_a_microbatch(spans: list[dict]) -> float:
     """Milliseconds of a forward and a backward; medians, since other work on the machine lengthens some."""
     times: dict[str, list[float]] = {}
-    for one in spans:
-        times.setdefault(one["kind"], []).append(one["end"] - one["start"])
+    for span in spans:
+        times.setdefault(span["kind"], []).append(span["end"] - span["start"])
     return sum(map(statistics.median, times.values()))
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `layer`, `work` and `balance`."""
     parser = options(__doc__)
     parser.add_argument("--schedule", choices=("gpipe", "1f1b"), default="1f1b", help="with one stage on each rank")
     parser.add_argument("--microbatches", type=int, default=8)
@@ -78,7 +79,7 @@ def main() -> None:
                 split=", ".join(map(str, case.plan.cut)),
                 stage=case.plan.position,
                 layers=case.plan.cut[case.plan.position],
-                milliseconds=of_a_microbatch([one for _, own in steps for one in own]),
+                milliseconds=of_a_microbatch([span for _, own in steps for span in own]),
                 step_milliseconds=step,
             )
 

@@ -16,7 +16,7 @@ from distlab.lessons.pipeline.case import Case, options, shape, slowest
 from distlab.measure.sent import tcp_bytes_sent
 
 REPLICAS = 2
-# What lies inside a host -> what then goes from host to host.
+# What is inside a host -> what then goes between hosts.
 LAYOUTS = {"replicas": "pipeline between hosts", "stages": "replicas between hosts"}
 
 
@@ -40,8 +40,8 @@ class Counted:
     def _counting(self, call: Callable[[int], list[dist.P2POp]]) -> Callable[[int], list[dist.P2POp]]:
         def counting(microbatch: int) -> list[dist.P2POp]:
             messages = call(microbatch)
-            for one in messages:
-                self.sent[one.peer] = self.sent.get(one.peer, 0) + one.tensor.nbytes
+            for message in messages:
+                self.sent[message.peer] = self.sent.get(message.peer, 0) + message.tensor.nbytes
             return messages
 
         return counting
@@ -53,10 +53,11 @@ def of_mean(case: Case, me: process.Rank) -> dict[int, int]:
     In a ring of n each sends 2 (n - 1) / n of the gradients to the next: with two, all of them to the other.
     """
     (other,) = set(dist.get_process_group_ranks(case.model.mesh["replica"].get_group())) - {me.rank}
-    return {other: sum(one.nbytes for one in case.model.parameters())}
+    return {other: sum(parameter.nbytes for parameter in case.model.parameters())}
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `links`."""
     parser = options(__doc__)
     parser.add_argument("--schedule", choices=tuple(stages.SCHEDULES), default="1f1b")
     parser.add_argument("--microbatches", type=int, default=4)

@@ -20,6 +20,7 @@ def of_one(case: Case, samples: int) -> int:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `memory`."""
     parser = options(__doc__, width=64, context=32)
     parser.add_argument("--schedules", nargs="+", choices=tuple(stages.SCHEDULES), default=list(stages.SCHEDULES))
     parser.add_argument("--microbatches", type=int, default=8)
@@ -42,7 +43,7 @@ def main() -> None:
                 activations=alive.most,
                 of_one=of_one(case, args.samples),
                 parameters=size(own),
-                gradients=size(one.grad for one in own),
+                gradients=size(parameter.grad for parameter in own),
                 optimizer=size(state(optimizer, own)),
             )
 

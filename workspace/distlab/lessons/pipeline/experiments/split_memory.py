@@ -41,13 +41,13 @@ def step(stages: Sequence[nn.Module], optimizer: Optimizer, batch: Tensor, label
 
 def state(optimizer: Optimizer, own: Sequence[nn.Parameter]) -> list[Tensor]:
     """The tensors that an optimizer keeps for some parameters."""
-    return [one for parameter in own for one in optimizer.state[parameter].values() if isinstance(one, Tensor)]
+    return [tensor for parameter in own for tensor in optimizer.state[parameter].values() if isinstance(tensor, Tensor)]
 
 
 def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices: Sequence[torch.device]) -> None:
     """Report an event `memory` for each stage of a model that has one on each of the devices."""
     different = len(set(devices)) == len(devices) and devices[0].type == "cuda"
-    before = [torch.cuda.memory_allocated(one) if different else 0 for one in devices]
+    before = [torch.cuda.memory_allocated(device) if different else 0 for device in devices]
     language = whole(me, args)
     batch, labels = text(me, language, batch_size)
     batch, labels = batch.to(devices[0]), labels.to(devices[-1])
@@ -64,7 +64,7 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
             me,
             "memory",
             layers=args.layers,
-            width=language.width,
+            width=language.embedding_dim,
             context=batch.shape[1],
             batch_size=batch_size,
             stage=number,
@@ -74,7 +74,7 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
             device=str(device),
             bytes={
                 "parameters": size(own),
-                "gradients": size(one.grad for one in own),
+                "gradients": size(parameter.grad for parameter in own),
                 "optimizer": size(state(optimizer, own)),
                 "activations": alive.most,
             },
@@ -83,6 +83,7 @@ def measure(me: process.Rank, args: argparse.Namespace, batch_size: int, devices
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `memory`."""
     parser = options(__doc__, width=64)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 32, 64])
     args = parser.parse_args()

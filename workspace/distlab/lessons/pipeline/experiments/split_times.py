@@ -37,10 +37,11 @@ class Timed(OnDevices):
         self.since = now
 
     def work(self, stage: int, x: Tensor) -> Tensor:
+        """A stage's forward; notes when it began and ended, forward and backward."""
         output = super().work(stage, x)
         self.until_now("forward", stage)
         if stage < len(self.stages) - 1:
-            # This gradient is complete when the stage behind is done, the gradients of its weights too.
+            # When this gradient is there, backward of the later stage is done, weights included.
             output.register_hook(lambda _: self.until_now("backward", stage + 1))
         return output
 
@@ -60,43 +61,44 @@ def results(model: OnDevices, batch: Tensor, labels: Tensor) -> tuple[Tensor, li
     model.zero_grad()
     logits = model(batch)
     F.cross_entropy(logits, labels).backward()
-    return logits.detach(), [one.grad.clone() for one in model.parameters()]
+    return logits.detach(), [parameter.grad.clone() for parameter in model.parameters()]
 
 
 def largest(ones: list[Tensor], others: list[Tensor]) -> float:
     """The largest difference between some tensors and others."""
-    return max((one - other).abs().max().item() for one, other in zip(ones, others, strict=True))
+    return max((mine - other).abs().max().item() for mine, other in zip(ones, others, strict=True))
 
 
 def sweep(me: process.Rank, model: OnDevices, batch: Tensor, labels: Tensor, args: argparse.Namespace) -> None:
     """Report an event `sweep` for each number of pieces."""
-    # Updates take their time and change nothing, so that results can be compared.
+    # A learning rate of 0: the update takes its time and changes nothing, so results can be compared.
     optimizer = AdamW(model.parameters(), lr=0.0)
     seconds: dict[int, list[float]] = {splits: [] for splits in args.splits}
     # The first round warms up.
     for _ in range(args.rounds + 1):
-        for model.splits in args.splits:
+        for model.microbatches in args.splits:
             start = process.now(*model.devices)
             loop.train_step(model, optimizer, batch, labels, share=1.0, update=True)
-            seconds[model.splits].append(process.now(*model.devices) - start)
-    model.splits = 1
+            seconds[model.microbatches].append(process.now(*model.devices) - start)
+    model.microbatches = 1
     plain, gradients = results(model, batch, labels)
-    for model.splits in args.splits:
+    for model.microbatches in args.splits:
         logits, others = results(model, batch, labels)
         report.log(
             me,
             "sweep",
-            splits=model.splits,
+            splits=model.microbatches,
             batch_size=len(batch),
-            milliseconds=1000 * min(seconds[model.splits][1:]),
+            milliseconds=1000 * min(seconds[model.microbatches][1:]),
             output_difference=largest([logits], [plain]),
-            gradient_difference=largest(others, gradients) / max(one.abs().max().item() for one in gradients),
+            gradient_difference=largest(others, gradients) / max(gradient.abs().max().item() for gradient in gradients),
             overlaps=len(set(model.devices)) > 1,
-            devices=[str(one) for one in model.devices],
+            devices=[str(device) for device in model.devices],
         )
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `sweep` and `work`."""
     parser = options(__doc__, width=64)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--splits", type=int, nargs="+", default=[1, 2, 4, 8, 16])
@@ -120,7 +122,7 @@ def main() -> None:
             stages=STAGES,
             microbatches=1,
             spans=min(steps, key=lambda spans: spans[-1]["end"]),
-            devices=[str(one) for one in devices],
+            devices=[str(device) for device in devices],
         )
         sweep(me, build(OnDevices), batch, labels, args)
 

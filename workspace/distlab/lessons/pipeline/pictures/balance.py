@@ -15,11 +15,11 @@ def picture(records: list[dict]) -> Picture:
             milliseconds (that the stage takes for a microbatch).
     """
     groups: dict[str, list[dict]] = {}
-    for record in sorted(require(records, "balance"), key=lambda one: one["stage"]):
+    for record in sorted(require(records, "balance"), key=lambda record: record["stage"]):
         groups.setdefault(record["split"], []).append(record)
     groups = dict(sorted(groups.items(), key=lambda pair: -_slowest(pair[1])["milliseconds"]))
     said = "; ".join(
-        f"layers {name}: " + ", ".join(f"stage {one['stage']} {one['milliseconds']:.1f}" for one in own)
+        f"layers {name}: " + ", ".join(f"stage {record['stage']} {record['milliseconds']:.1f}" for record in own)
         for name, own in groups.items()
     )
     figure, (axes,) = new(3.3, f"Milliseconds of each stage for one microbatch. {said}.")
@@ -45,4 +45,4 @@ def picture(records: list[dict]) -> Picture:
 
 
 def _slowest(records: list[dict]) -> dict:
-    return max(records, key=lambda one: one["milliseconds"])
+    return max(records, key=lambda record: record["milliseconds"])

@@ -1,7 +1,10 @@
-"""The share of a step that ranks are idle, over the number of microbatches: measured beside the formula."""
+"""The share of a step that ranks are idle, over the number of microbatches: measured beside the formula.
+
+Draws what `schedules.bubble` makes of the steps that `pipeline/steps` reported.
+"""
 
 from distlab.drawing.colours import INK, look
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 from distlab.lessons.pipeline.orders import STAGES_PER_RANK, stages_per_rank
 from distlab.lessons.pipeline.schedules import bubble, formula, simulate
 
@@ -36,9 +39,12 @@ def table(measured: list[dict]) -> list[dict]:
         measured: as `picture` takes it.
     """
     rows = [
-        {key: one[key] for key in ("schedule", "ranks", "microbatches")}
-        | {"measured": one["bubble"], "expected": expected(one["schedule"], one["ranks"], one["microbatches"])}
-        for one in require(measured, "bubble")
+        {key: record[key] for key in ("schedule", "ranks", "microbatches")}
+        | {
+            "measured": record["bubble"],
+            "expected": expected(record["schedule"], record["ranks"], record["microbatches"]),
+        }
+        for record in require(measured, "bubble")
     ]
     names = list(STAGES_PER_RANK)
     return sorted(rows, key=lambda row: (names.index(row["schedule"]), row["ranks"], row["microbatches"]))
@@ -74,9 +80,7 @@ def picture(measured: list[dict]) -> Picture:
         mark = {"color": its.colour, "mec": INK, "ms": 8, "label": f"{name} measured, p = {ranks}"}
         axes.plot(at, [100 * row["measured"] for row in own], its.marker, **mark)
     pieces = sorted({row["microbatches"] for row in rows})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(pieces, pieces)
-    axes.minorticks_off()
+    doubling(axes, pieces, pieces)
     axes.set_ylim(0, None)
     axes.yaxis.set_major_formatter("{x:.0f} %")
     say(axes, "Idle share of a step, measured and expected", "microbatches in a step (m)", "bubble")

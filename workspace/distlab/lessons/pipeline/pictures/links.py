@@ -18,9 +18,9 @@ def busiest(records: list[dict]) -> dict[str, int]:
         records: of the event `links`, each with layout, rank, host and to_other_host.
     """
     sent: dict[str, dict[str, int]] = {}
-    for one in require(records, "links"):
-        hosts = sent.setdefault(one["layout"], {})
-        hosts[one["host"]] = hosts.get(one["host"], 0) + one["to_other_host"]
+    for record in require(records, "links"):
+        hosts = sent.setdefault(record["layout"], {})
+        hosts[record["host"]] = hosts.get(record["host"], 0) + record["to_other_host"]
     return {layout: max(hosts.values()) for layout, hosts in sent.items()}
 
 
@@ -59,17 +59,17 @@ def picture(records: list[dict]) -> Picture:
     times = {layout: [seconds(size, speed) for speed in SPEEDS] for layout, size in sizes.items()}
     said = "; ".join(
         f"{layout}, {words_of_size(sizes[layout])}: "
-        + ", ".join(f"{words_of_time(one)} at {speed} Gbit/s" for speed, one in zip(SPEEDS, own, strict=True))
+        + ", ".join(f"{words_of_time(time)} at {speed} Gbit/s" for speed, time in zip(SPEEDS, own, strict=True))
         for layout, own in times.items()
     )
     figure, (axes,) = new(3.3, f"Time of one step's bytes on the link between hosts. {said}.")
     guide_lines(axes)
     for number, (layout, own) in enumerate(times.items()):
         style = {"color": RANKS[number], "mec": INK, "ms": 7, "label": f"{layout}: {words_of_size(sizes[layout])}"}
-        axes.plot(SPEEDS, [1000 * one for one in own], "os"[number % 2] + ("-", "--")[number % 2], **style)
-        for speed, one in zip(SPEEDS, own, strict=True):
+        axes.plot(SPEEDS, [1000 * time for time in own], "os"[number % 2] + ("-", "--")[number % 2], **style)
+        for speed, time in zip(SPEEDS, own, strict=True):
             place = {"xytext": (6, 5), "textcoords": "offset points", "fontsize": 8.5, "color": INK}
-            axes.annotate(words_of_time(one), (speed, 1000 * one), **place)
+            axes.annotate(words_of_time(time), (speed, 1000 * time), **place)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(y=0.15)

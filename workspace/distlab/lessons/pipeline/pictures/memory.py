@@ -15,9 +15,9 @@ def table(records: list[dict]) -> list[dict]:
         records: as `picture` takes them.
     """
     return [
-        {key: one[key] for key in ("schedule", "rank", "microbatches")}
-        | {f"{part} (MB)": one[part] / 1e6 for part in PARTS}
-        for one in sorted(require(records, "memory"), key=lambda one: one["rank"])
+        {key: record[key] for key in ("schedule", "rank", "microbatches")}
+        | {f"{part} (MB)": record[part] / 1e6 for part in PARTS}
+        for record in sorted(require(records, "memory"), key=lambda record: record["rank"])
     ]
 
 
@@ -54,5 +54,5 @@ def picture(records: list[dict]) -> Picture:
     say(axes, title, None, "megabytes at the peak")
     ranks = sorted({row["rank"] for row in rows})
     handles = [Patch(facecolor=look(rank).colour, hatch=look(rank).hatch, label=f"rank {rank}") for rank in ranks]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 8), frameon=False, fontsize=9)
+    figure.legend_below(min(len(handles), 8), handles=handles)
     return figure

@@ -1,7 +1,7 @@
 """Time of a step over the number of pieces in which a batch goes through two devices."""
 
 from distlab.drawing.colours import INK, RANKS, SOFT
-from distlab.drawing.figure import Picture, guide_lines, new, require, say
+from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 
 
 def times(records: list[dict]) -> dict[int, float]:
@@ -10,7 +10,7 @@ def times(records: list[dict]) -> dict[int, float]:
     Args:
         records: of the event `sweep`, each with splits, milliseconds and overlaps.
     """
-    return dict(sorted((one["splits"], one["milliseconds"]) for one in require(records, "sweep")))
+    return dict(sorted((record["splits"], record["milliseconds"]) for record in require(records, "sweep")))
 
 
 def picture(records: list[dict]) -> Picture:
@@ -28,11 +28,9 @@ def picture(records: list[dict]) -> Picture:
     guide_lines(axes)
     axes.axhline(plain, color=SOFT, linestyle="--", linewidth=1.2)
     axes.plot(list(line), list(line.values()), "-o", color=RANKS[0], mec=INK, mew=0.6, ms=6.5)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(list(line), list(line))
-    axes.minorticks_off()
+    doubling(axes, list(line), list(line))
     axes.set_ylim(0, 1.15 * max(line.values()))
-    # Where the line is not: it starts on the dashed one, and then lies above or below.
+    # The words stand on the side of the dashed line where the curve is not.
     below = line[max(line)] > plain
     axes.annotate(
         f"the whole batch: {plain:.3g} ms",
@@ -45,7 +43,7 @@ def picture(records: list[dict]) -> Picture:
         fontsize=9,
         color=INK,
     )
-    if not all(one["overlaps"] for one in records):
+    if not all(record["overlaps"] for record in records):
         most = max(line)
         title = (
             f"Both stages on one device: nothing overlaps, {most} pieces take {line[most] / plain:.1f} times as long"

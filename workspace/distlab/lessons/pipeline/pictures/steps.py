@@ -13,7 +13,7 @@ from distlab.measure.trace import merged
 LANE = 0.84
 # A rank's later stage is drawn lower by this part of its lane.
 STEP = 0.24
-# Inches: about what lanes have of the width, and what a digit takes.
+# In inches, roughly: the length of a lane, and the width of a digit.
 ROOM, DIGIT = WIDTH - 0.8, 0.07
 
 
@@ -61,7 +61,7 @@ def _last(records: list[dict]) -> float:
 
 
 def _panel(axes: Axes, title: str, records: list[dict], lane: str, until: float) -> None:
-    records = sorted(records, key=lambda one: one["rank"])
+    records = sorted(records, key=lambda record: record["rank"])
     begin = min(span["start"] for record in records for span in record["spans"])
     for row, record in enumerate(records):
         _idle(axes, row, record, begin, _last(records))
@@ -73,9 +73,9 @@ def _panel(axes: Axes, title: str, records: list[dict], lane: str, until: float)
 
 def _handles(records: list[dict]) -> list[Patch]:
     found = {span["kind"] for record in records for span in record["spans"]}
-    # A whole backward and that of inputs look alike: others wait for both.
+    # A whole backward and the backward of inputs have one look: the other ranks wait for either.
     looks = {FORWARD: [FORWARD], BACKWARD: [BACKWARD, INPUT], WEIGHTS: [WEIGHTS]}
-    names = {kind: ", ".join(one for one in alike if one in found) for kind, alike in looks.items()}
+    names = {kind: ", ".join(each for each in alike if each in found) for kind, alike in looks.items()}
     idle = Patch(facecolor=PAPER, edgecolor=PALE, hatch="....", linewidth=0, label="idle")
     return [*(Patch(**_face(kind, SOFT, PAPER), label=name) for kind, name in names.items() if name), idle]
 
@@ -92,19 +92,18 @@ def picture(records: list[dict] | dict[str, list[dict]], lane: str = "rank") -> 
         ValueError: there are no records, or those of a panel are not of one step.
     """
     panels = records if isinstance(records, dict) else {_name(require(records, "work")[0]): records}
-    everything = require([record for one in panels.values() for record in require(one, "work")], "work")
-    units = [_unit(one) for one in panels.values()]
-    ends = [max(_last(one) for one in panels.values() if _unit(one) == unit) for unit in units]
-    said = "; ".join(f"{title}: {_name(one[0])}, bubble {bubble(one):.0%}" for title, one in panels.items())
+    everything = require([record for step in panels.values() for record in require(step, "work")], "work")
+    units = [_unit(step) for step in panels.values()]
+    ends = [max(_last(step) for step in panels.values() if _unit(step) == unit) for unit in units]
+    said = "; ".join(f"{title}: {_name(step[0])}, bubble {bubble(step):.0%}" for title, step in panels.items())
     alt = f"One step of a pipeline, a lane for each {lane}: when it works on which microbatch, when it waits. {said}."
     figure, axes = new(0.4 * len(everything) + 0.5 * len(panels) + 0.7, alt, rows=len(panels))
-    for place, (title, one) in enumerate(panels.items()):
-        _panel(axes[place], title, one, lane, ends[place])
+    for place, (title, step) in enumerate(panels.items()):
+        _panel(axes[place], title, step, lane, ends[place])
         if units[place] != (units[place + 1] if place + 1 < len(units) else None):
             axes[place].set_xlabel(f"{units[place]} since the step began", fontsize=9.5)
     handles = _handles(everything)
     later = any(len({span["stage"] for span in record["spans"]}) > 1 for record in everything)
     title = "where a rank has two stages, the later one is drawn lower" if later else None
-    legend = {"ncols": len(handles), "frameon": False, "fontsize": 9, "title": title, "title_fontsize": 9}
-    figure.legend(handles=handles, loc="outside lower center", **legend)
+    figure.legend_below(len(handles), handles=handles, title=title, title_fontsize=9)
     return figure

@@ -48,6 +48,7 @@ def rule(from_32: str, from_16: str) -> str:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `cast` and `layer`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--amp", choices=tuple(process.AMP_DTYPES), help="by default what the device is for")
     args = parser.parse_args()
@@ -55,7 +56,9 @@ def main() -> None:
         dtype = process.amp_dtype(me, args.amp)
         for operation, run in operations(me.device).items():
             with torch.autocast(me.device.type, dtype):
-                given_32, given_16 = (name_of(run(cast).dtype) for cast in (Tensor.float, lambda one: one.to(dtype)))
+                given_32, given_16 = (
+                    name_of(run(cast).dtype) for cast in (Tensor.float, lambda tensor: tensor.to(dtype))
+                )
             report.log(
                 me, "cast", operation=operation, from_32=given_32, from_16=given_16, rule=rule(given_32, given_16)
             )
@@ -64,7 +67,7 @@ def main() -> None:
             output = layer(torch.rand(4, 8, device=me.device))
         output.float().sum().backward()
         types = {"output": output, "weight": layer.weight, "gradient": layer.weight.grad}
-        report.log(me, "layer", device=str(me.device), **{key: name_of(one.dtype) for key, one in types.items()})
+        report.log(me, "layer", device=str(me.device), **{key: name_of(tensor.dtype) for key, tensor in types.items()})
 
 
 if __name__ == "__main__":

@@ -20,10 +20,11 @@ WAYS = (("float32", None, True), ("unscale, then clip", SCALE, True), ("clip, th
 
 def gradient(model: nn.Module) -> Tensor:
     """All gradients in one vector, copied."""
-    return torch.cat([one.grad.flatten() for one in model.parameters()]).clone()
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).clone()
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `clipped`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--norm", type=float, default=0.5, help="longest gradient that is left as it is")
     parser.add_argument("--accumulate", type=int, default=2, help="batches of one update")

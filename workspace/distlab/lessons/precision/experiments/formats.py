@@ -36,16 +36,17 @@ def limits(dtype: torch.dtype) -> dict[str, float]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `format`."""
     with process.group() as me:
         if not me.is_main:
             return
         values = torch.tensor(VALUES)
         for name, dtype in DTYPES.items():
-            rounded = [str(one) for one in values.to(dtype).float().tolist()]
+            rounded = [str(number) for number in values.to(dtype).float().tolist()]
             report.log(me, "format", name=name, **limits(dtype), values=list(VALUES), rounded=rounded)
         step = 2.0**-TF32_BITS
         own = limits(torch.float32) | {"step": step, "smallest": torch.finfo(torch.float32).smallest_normal * step}
-        rounded = [str(one) for one in to_tf32(values).tolist()]
+        rounded = [str(number) for number in to_tf32(values).tolist()]
         report.log(me, "format", name="tf32", **own, values=list(VALUES), rounded=rounded)
 
 

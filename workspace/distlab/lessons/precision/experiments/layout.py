@@ -17,6 +17,7 @@ class Shuffle(nn.Module):
     """Mixes channels of two groups, as ShuffleNet does (Zhang et al. 2017, arXiv 1707.01083, section 3.1)."""
 
     def forward(self, images: Tensor) -> Tensor:
+        """Images (N, C, H, W) with their channels mixed by a reshape, same shape."""
         count, channels, height, width = images.shape
         return images.reshape(count, 2, channels // 2, height, width).transpose(1, 2).reshape(images.shape)
 
@@ -106,11 +107,12 @@ def gradients(me: process.Rank, turn_first: bool) -> tuple[list[str], str]:
         warnings.simplefilter("always")
         model(images).sum().backward()
     torch.set_warn_always(always)
-    words = [str(one.message).split(". ")[0].split("\n")[0] for one in caught]
-    return [one for one in words if "strides" in one], layout(bare[6].weight.grad)
+    words = [str(warning.message).split(". ")[0].split("\n")[0] for warning in caught]
+    return [message for message in words if "strides" in message], layout(bare[6].weight.grad)
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `places`, `operation`, `layer` and `strides`."""
     with process.group() as me:
         images = torch.randn(SHOWN, device=me.device)
         for name, memory_format in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):

@@ -26,10 +26,11 @@ def watching_hook(finite: list[bool], bucket: GradBucket) -> torch.futures.Futur
 
 def flat(model: nn.Module) -> Tensor:
     """All weights in one vector, copied."""
-    return torch.cat([one.detach().flatten() for one in model.parameters()]).clone()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).clone()
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `scaled`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--bright-step", type=int, default=8, help="in this update, from 1 on ...")
@@ -48,7 +49,7 @@ def main() -> None:
         optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)
         scaler = torch.amp.GradScaler(me.device.type, init_scale=args.init_scale, growth_interval=args.growth_interval)
         for number in range(1, args.steps + 1):
-            x, y = (one.to(me.device) for one in next(batches))
+            x, y = (tensor.to(me.device) for tensor in next(batches))
             if (number, me.rank) == (args.bright_step, args.bright_rank):
                 x = x * BRIGHTER
             finite.clear()

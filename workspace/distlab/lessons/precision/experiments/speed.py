@@ -74,7 +74,7 @@ class Row:
         return process.now(self.device) - start
 
     def peak_bytes(self) -> int | None:
-        """What the GPU's allocator held at most in one step; None on a CPU, where nobody counts."""
+        """What the GPU's allocator held at most in one step; None on a CPU, which has no such count."""
         if self.device.type != "cuda":
             return None
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -84,6 +84,7 @@ class Row:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `row` and `machine`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=2.0, help="that one row may take, its first two steps apart")
@@ -114,7 +115,7 @@ def main() -> None:
             except Exception as error:
                 if not compiled:
                     raise
-                # A compiler alone may not do: headers or Triton can be missing, and say so only now.
+                # Headers or Triton can be missing too, which shows only when the model is first run.
                 left_out[name] = f"torch.compile: {type(error).__name__}"
                 me.print(str(error))
                 continue

@@ -36,7 +36,10 @@ def gradients(
     for hook in hooks:
         hook.remove()
     found = {"outputs": outputs, "weights": list(model.parameters())}
-    return {kind: torch.cat([one.grad.float().flatten() for one in ones]) / scale for kind, ones in found.items()}
+    return {
+        kind: torch.cat([parameter.grad.float().flatten() for parameter in ones]) / scale
+        for kind, ones in found.items()
+    }
 
 
 def lost(exact: Tensor, other: Tensor) -> float:
@@ -53,6 +56,7 @@ def histogram(gradient: Tensor) -> dict[str, int]:
 
 
 def main() -> None:
+    """Run the experiment on this rank. Reports `sizes` and `lost`."""
     parser = loop.options(__doc__)
     parser.set_defaults(model="mlp", epochs=6, limit=4000, lr=0.1, lr_scaling=False, warmup_epochs=0, checkpoint=False)
     args = parser.parse_args()
@@ -67,8 +71,8 @@ def main() -> None:
         optimizer = SGD(model.parameters(), lr=args.lr, momentum=0.9)
         loop.fit(me, model, optimizer, batches, val, args)
 
-        x, y = (one.to(me.device) for one in next(iter(batches)))
-        # Past the wrapper: each rank looks at gradients of its own.
+        x, y = (tensor.to(me.device) for tensor in next(iter(batches)))
+        # Called without the DDP wrapper: each rank looks at its own gradients, not at the average.
         exact = gradients(net, x, y, None, 1.0)
         for kind, gradient in exact.items():
             report.log(me, "sizes", kind=kind, histogram=histogram(gradient))

@@ -1,4 +1,7 @@
-"""Loss and accuracy epoch by epoch, one line per way of training."""
+"""Loss and accuracy epoch by epoch, one line per way of training.
+
+Draws what the training scripts `ddp` and `amp` reported.
+"""
 
 from distlab.drawing.colours import MARKERS, RANKS
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
@@ -24,7 +27,7 @@ def picture(runs: dict[str, list[dict]], title: str) -> Picture:
     for axes, key, factor in ((left, "loss", 1), (right, "val_accuracy", 100)):
         guide_lines(axes)
         for number, (way, records) in enumerate(runs.items()):
-            epochs, values = [one["epoch"] for one in records], [factor * one[key] for one in records]
+            epochs, values = [record["epoch"] for record in records], [factor * record[key] for record in records]
             # Lines lie on each other, so each is thinner than the one below it.
             axes.plot(
                 epochs,
@@ -36,8 +39,8 @@ def picture(runs: dict[str, list[dict]], title: str) -> Picture:
                 ms=9 - 2 * number if number < 3 else 3,
                 label=way if axes is left else None,
             )
-        axes.set_xticks(sorted({one["epoch"] for records in runs.values() for one in records}))
+        axes.set_xticks(sorted({record["epoch"] for records in runs.values() for record in records}))
     say(left, title, "epoch", "training loss")
     say(right, "", "epoch", "validation accuracy (%)")
-    figure.legend(loc="outside lower center", ncols=len(runs), frameon=False, fontsize=9)
+    figure.legend_below(len(runs))
     return figure

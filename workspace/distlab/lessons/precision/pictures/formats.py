@@ -12,7 +12,7 @@ SPREAD = 152
 
 def in_order(records: list[dict]) -> list[dict]:
     """The records from the widest format to the narrowest."""
-    return sorted(require(records, "format"), key=lambda one: ORDER.index(one["name"]))
+    return sorted(require(records, "format"), key=lambda record: ORDER.index(record["name"]))
 
 
 def steps(record: dict) -> int:
@@ -28,9 +28,12 @@ def powers(record: dict) -> int:
 def table(records: list[dict]) -> list[dict]:
     """A row per format: its name, numbers from 1 to 2, its largest number, and what becomes of each value."""
     return [
-        {"format": one["name"], "numbers from 1 to 2": f"{steps(one):,}", "largest": f"{one['largest']:.3g}"}
-        | {f"{value:g}": f"{float(rounded):.6g}" for value, rounded in zip(one["values"], one["rounded"], strict=True)}
-        for one in in_order(records)
+        {"format": record["name"], "numbers from 1 to 2": f"{steps(record):,}", "largest": f"{record['largest']:.3g}"}
+        | {
+            f"{value:g}": f"{float(rounded):.6g}"
+            for value, rounded in zip(record["values"], record["rounded"], strict=True)
+        }
+        for record in in_order(records)
     ]
 
 
@@ -42,21 +45,21 @@ def picture(records: list[dict]) -> Picture:
     """
     records = in_order(records)
     said = "; ".join(
-        f"{one['name']} from 2^{math.log2(one['smallest']):.0f} to 2^{math.log2(one['largest']):.0f}, "
-        f"{steps(one):,} numbers from 1 to 2"
-        for one in records
+        f"{record['name']} from 2^{math.log2(record['smallest']):.0f} to 2^{math.log2(record['largest']):.0f}, "
+        f"{steps(record):,} numbers from 1 to 2"
+        for record in records
     )
     figure, (axes,) = new(0.42 * len(records) + 1.0, f"Range and precision of formats. {said}.")
     guide_lines(axes, "x")
-    for row, one in enumerate(records):
-        smallest, normal, largest = (math.log2(one[key]) for key in ("smallest", "smallest_normal", "largest"))
-        colour = RANKS[1] if one["name"] in ("bf16", "fp16") else RANKS[0]
+    for row, record in enumerate(records):
+        smallest, normal, largest = (math.log2(record[key]) for key in ("smallest", "smallest_normal", "largest"))
+        colour = RANKS[1] if record["name"] in ("bf16", "fp16") else RANKS[0]
         axes.barh(row, normal - smallest, 0.56, left=smallest, color=colour, alpha=0.35)
         axes.barh(row, largest - normal, 0.56, left=normal, color=colour)
-        axes.text(134, row, f"{steps(one):,}", va="center", fontsize=9.5, color=INK)
+        axes.text(134, row, f"{steps(record):,}", va="center", fontsize=9.5, color=INK)
     axes.text(134, -0.75, "numbers from 1 to 2", fontsize=9, color=SOFT)
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_yticks(range(len(records)), [one["name"] for one in records])
+    axes.set_yticks(range(len(records)), [record["name"] for record in records])
     axes.set_ylim(len(records) - 0.5, -0.6)
     axes.set_xlim(-SPREAD, SPREAD + 40)
     marks = range(-128, 129, EVERY)

@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
+from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, RANKS, SOFT, TEXT_ON_RANKS
 from distlab.drawing.figure import Picture, new, require, say
 
@@ -23,7 +24,7 @@ def picture(records: list[dict]) -> Picture:
         records: of the event `places` and one rank, each with name, strides and places.
     """
     records = require(records, "places")
-    said = "; ".join(f"{one['name']}: one pixel at addresses {addresses(one, PIXEL)}" for one in records)
+    said = "; ".join(f"{record['name']}: one pixel at addresses {addresses(record, PIXEL)}" for record in records)
     figure, (axes,) = new(0.9 * len(records) + 0.9, f"Memory of an image of three channels. {said}.")
     length = len(records[0]["places"])
     rows = [1.25 * number for number in range(len(records))]
@@ -61,7 +62,7 @@ def layers(records: list[dict]) -> Picture:
         records: of the event `layer` and one rank, each with layer, given and gives.
     """
     records = require(records, "layer")
-    said = "; ".join(f"{one['layer']}: {one['given']} to {one['gives']}" for one in records)
+    said = "; ".join(f"{record['layer']}: {record['given']} to {record['gives']}" for record in records)
     figure, (axes,) = new(0.3 * len(records) + 0.7, f"Memory format, layer by layer. {said}.")
     for row, record in enumerate(records):
         for column, key in enumerate(("given", "gives")):
@@ -71,8 +72,7 @@ def layers(records: list[dict]) -> Picture:
         if record["given"] != record["gives"]:
             axes.text(2.06, row, "changes it", va="center", fontsize=9, color=INK)
     axes.set_xlim(0, 2.6)
-    axes.set_ylim(len(records) - 0.5, -0.5)
-    axes.set_yticks(range(len(records)), [record["layer"] for record in records])
+    lanes.lay(axes, [record["layer"] for record in records])
     axes.set_xticks([0.5, 1.5], ["is given", "gives"])
     say(axes, "One reshape loses channels_last; the next convolution copies it back", None, None)
     return figure

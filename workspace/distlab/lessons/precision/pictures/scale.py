@@ -9,7 +9,7 @@ from distlab.drawing.figure import Picture, guide_lines, new, require, say
 def skipped(records: list[dict]) -> dict[int, list[int]]:
     """The updates that left the weights as they were, by rank."""
     found: dict[int, list[int]] = {}
-    for record in sorted(records, key=lambda one: one["step"]):
+    for record in sorted(records, key=lambda record: record["step"]):
         steps = found.setdefault(record["rank"], [])
         if not record["moved"]:
             steps.append(record["step"])
@@ -19,7 +19,7 @@ def skipped(records: list[dict]) -> dict[int, list[int]]:
 def overflowed(records: list[dict]) -> dict[int, list[int]]:
     """The ranks whose own gradients overflowed, by update."""
     found: dict[int, list[int]] = {}
-    for record in sorted(records, key=lambda one: (one["step"], one["rank"])):
+    for record in sorted(records, key=lambda record: (record["step"], record["rank"])):
         if not record["own_finite"]:
             found.setdefault(record["step"], []).append(record["rank"])
     return found
@@ -32,8 +32,8 @@ def picture(records: list[dict]) -> Picture:
         records: of the event `scaled`, each with rank, step, scale, own_finite and moved.
     """
     records = require(records, "scaled")
-    one_rank = sorted((one for one in records if one["rank"] == 0), key=lambda one: one["step"])
-    scales = {one["step"]: math.log2(one["scale"]) for one in one_rank}
+    one_rank = sorted((record for record in records if record["rank"] == 0), key=lambda record: record["step"])
+    scales = {record["step"]: math.log2(record["scale"]) for record in one_rank}
     left_out, guilty = skipped(records)[0], overflowed(records)
     said = ", ".join(f"update {step} because of rank {' and '.join(map(str, guilty[step]))}" for step in guilty)
     figure, (axes,) = new(3.2, f"The loss scale over {len(scales)} updates. Skipped: {said or 'none'}.")
@@ -52,5 +52,5 @@ def picture(records: list[dict]) -> Picture:
     axes.set_yticks(range(low, high + 1), [f"$2^{{{power}}}$" for power in range(low, high + 1)])
     axes.axhline(high, color=SOFT, linewidth=0)
     say(axes, "The scale doubles until something overflows, then it halves", "update", "scale of the loss")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend_below(2)
     return figure

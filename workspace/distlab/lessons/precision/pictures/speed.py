@@ -8,12 +8,12 @@ MEGA = 1e6
 
 def measured(records: list[dict]) -> list[dict]:
     """The rows that could be measured."""
-    return [one for one in records if not one.get("why_not")]
+    return [record for record in records if not record.get("why_not")]
 
 
 def times_faster(records: list[dict], name: str) -> float:
     """How many times as fast as float32 a row is."""
-    by_name = {one["name"]: one["milliseconds"] for one in measured(records)}
+    by_name = {record["name"]: record["milliseconds"] for record in measured(records)}
     return by_name["float32"] / by_name[name]
 
 
@@ -44,23 +44,25 @@ def picture(records: list[dict], machine: dict) -> Picture:
     """
     records = require(records, "row")
     found = measured(records)
-    said = "; ".join(f"{one['name']}: {one['milliseconds']:.1f} ms, {one['kept_bytes'] / MEGA:.1f} MB" for one in found)
+    said = "; ".join(
+        f"{record['name']}: {record['milliseconds']:.1f} ms, {record['kept_bytes'] / MEGA:.1f} MB" for record in found
+    )
     figure, (left, right) = new(0.36 * len(records) + 1.3, f"Cost of one training step. {said}.", columns=2)
     first = found[0]
     for axes, key, factor, unit in ((left, "milliseconds", 1, "ms"), (right, "kept_bytes", 1 / MEGA, "MB")):
         guide_lines(axes, "x")
-        top = max(one[key] for one in found) * factor
-        for row, one in enumerate(records):
-            if one.get("why_not"):
-                axes.text(0, row, f" {one['why_not']}", va="center", fontsize=8.5, color=SOFT)
+        top = max(record[key] for record in found) * factor
+        for row, record in enumerate(records):
+            if record.get("why_not"):
+                axes.text(0, row, f" {record['why_not']}", va="center", fontsize=8.5, color=SOFT)
                 continue
-            value = one[key] * factor
+            value = record[key] * factor
             axes.barh(row, value, 0.6, color=RANKS[0] if value <= first[key] * factor else RANKS[1])
-            share = f"{value:.3g} {unit}" + ("" if one is first else f", {value / (first[key] * factor):.2f} x")
+            share = f"{value:.3g} {unit}" + ("" if record is first else f", {value / (first[key] * factor):.2f} x")
             axes.text(value + 0.02 * top, row, share, va="center", fontsize=8.5, color=INK)
         axes.set_xlim(0, 1.6 * top)
         axes.set_ylim(len(records) - 0.5, -0.5)
-    left.set_yticks(range(len(records)), [_label(one) for one in records])
+    left.set_yticks(range(len(records)), [_label(record) for record in records])
     right.set_yticks(range(len(records)), [""] * len(records))
     say(left, "time", "milliseconds for one step", None)
     say(right, "memory", "megabytes kept for backward", None)

@@ -12,7 +12,7 @@ SMALLEST, NORMAL, LARGEST = -24, -14, 16
 def counts(records: list[dict], kind: str) -> dict[int, int]:
     """How many gradients of a kind lie between 2^n and 2^(n+1), by n, over all ranks."""
     total: dict[int, int] = {}
-    for record in require([one for one in records if one["kind"] == kind], "sizes"):
+    for record in require([record for record in records if record["kind"] == kind], "sizes"):
         for power, count in record["histogram"].items():
             total[int(power)] = total.get(int(power), 0) + count
     return dict(sorted(total.items()))
@@ -20,7 +20,7 @@ def counts(records: list[dict], kind: str) -> dict[int, int]:
 
 def share_lost(records: list[dict], way: str, kind: str) -> float:
     """The share of gradients of a kind that became zero, averaged over ranks."""
-    shares = [one[kind] for one in require([one for one in records if one["way"] == way], "lost")]
+    shares = [record[kind] for record in require([record for record in records if record["way"] == way], "lost")]
     return sum(shares) / len(shares)
 
 
@@ -33,7 +33,9 @@ def picture(sizes: list[dict], lost: list[dict], kind: str = "outputs") -> Pictu
     """
     by_power = counts(sizes, kind)
     whole = sum(by_power.values())
-    ways = list(dict.fromkeys((one["way"], one["scale"]) for one in require(lost, "lost") if "fp16" in one["way"]))
+    ways = list(
+        dict.fromkeys((record["way"], record["scale"]) for record in require(lost, "lost") if "fp16" in record["way"])
+    )
     said = "; ".join(f"{way}: {share_lost(lost, way, kind):.1%} become zero" for way, _ in ways)
     figure, panels = new(2.0 * len(ways) + 0.6, f"Sizes of gradients in float16. {said}.", rows=len(ways), sharex=True)
     for axes, (way, scale) in zip(panels, ways, strict=True):

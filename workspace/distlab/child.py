@@ -1,0 +1,71 @@
+"""A process that we start and serve until it ends, or until we are told to end."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+STOP_SECONDS = 10.0
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+def end_child(child: subprocess.Popen, seconds: float = STOP_SECONDS) -> None:
+    """Ask a process to end, and end it when it has not after so many seconds; one that has ended is no trouble."""
+    child.terminate()
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """A closed terminal or `kill` raises KeyboardInterrupt, as Ctrl-C does; what nohup has ignored stays ignored.
+
+    Raises:
+        ValueError: this is not the main thread, which alone may say so.
+    """
+    before = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def serve_child(
+    start: Callable[[], subprocess.Popen], look: Callable[[subprocess.Popen], float | None], name: str
+) -> int | None:
+    """Start a process and look after it until it ends, or until Ctrl-C, SIGTERM or SIGHUP, which end it.
+
+    Args:
+        look: called again and again while it runs; says after how many seconds to look next, or
+            None when there is nothing more to look after.
+        name: what ends, in the line that says so.
+
+    Returns:
+        Its exit status, or None if it was ended from here.
+
+    Raises:
+        Whatever `look` raises; the process is ended.
+        ValueError: this is not the main thread.
+    """
+    with interrupted_by_signals():
+        child = start()
+        try:
+            while child.poll() is None:
+                pause = look(child)
+                if pause is None:
+                    return child.wait()
+                time.sleep(pause)
+            return child.returncode
+        except KeyboardInterrupt:
+            print(f"\n{name} stops", flush=True)
+            return None
+        finally:
+            end_child(child)
