@@ -208,7 +208,7 @@ def test_the_drill_by_hand_in_four_terminals(project):
 
 
 # In tests of their own, here and for Horovod.
-ELSEWHERE = {"ddp", "env_report", "horovod_ddp", "language", "pipeline", "ring_mpi"}
+ELSEWHERE = {"compare_weights", "ddp", "env_report", "horovod_ddp", "language", "pipeline", "ring_mpi"}
 ON_ONE_HOST = {"single", "data_parallel", "model_parallel"}
 SCRIPTS = {path.stem for path in (ROOT / "workspace" / "distlab" / "scripts").glob("[a-z]*.py")}
 EXERCISES = sorted(path.stem for path in (ROOT / "workspace" / "exercises").glob("[a-z]*.py"))
@@ -223,6 +223,14 @@ def test_a_lessons_script_trains(project, script):
     found = losses(result)
     assert len(found) == (1 if script in ON_ONE_HOST else 4)
     assert len(set(found)) == 1 and all(0 < loss < 10 for loss in found[0][:2])
+
+
+def test_weights_of_two_runs_are_compared(project):
+    """One from each node, whose checkpoints lie in the workspace that both share."""
+    words = (*TRAINING, "--model", "mlp")
+    files = [lasts(project.train(node, *words), "end")[0]["checkpoint"] for node in NODES]
+    found = lasts(project.train("node2", *files, script="compare_weights", hosts="node2:1"), "weights")[0]
+    assert found["apart"] < 1e-4 < found["largest"]
 
 
 def test_the_ring_under_mpirun(project):
