@@ -41,7 +41,11 @@ def bandwidths(script: str, launcher: str, session: Session) -> dict[int, float]
     result = run(ALLREDUCE, *words, hosts=HOSTS, launcher=launcher, threads=1, quiet=True, session=session)
     sent = 2 * (RANKS - 1) / RANKS
     return {
-        kib: sent * kib * 1024 / 1e6 / max(one["seconds"] for one in result.records("allreduce") if one["kib"] == kib)
+        kib: sent
+        * kib
+        * 1024
+        / 1e6
+        / max(record["seconds"] for record in result.records("allreduce") if record["kib"] == kib)
         for kib in KIB
     }
 
@@ -71,7 +75,9 @@ def main() -> int:
         each = ", ".join(f"{name} {statistics.median(one[kib] for one in moved[name]):,.0f} MB/s" for name in WAYS)
         print(f"all-reduce of {kib:,} KiB: {each}")
         for other in others:
-            say_ratio(f"  {other} / {ddp}", [one[kib] for one in moved[other]], [one[kib] for one in moved[ddp]])
+            say_ratio(
+                f"  {other} / {ddp}", [rates[kib] for rates in moved[other]], [rates[kib] for rates in moved[ddp]]
+            )
     return 0
 
 

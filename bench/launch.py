@@ -44,7 +44,7 @@ def bare(script: Path) -> float:
         for index in range(2)
     ]
     # All must be waited for, also when the first has failed.
-    statuses = [one.wait() for one in torchruns]
+    statuses = [torchrun.wait() for torchrun in torchruns]
     if any(statuses):
         raise SystemExit("bare torchrun failed")
     return time.monotonic() - started

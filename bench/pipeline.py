@@ -36,7 +36,7 @@ def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds:
 def stage_times(records: list[dict]) -> list[float]:
     """Milliseconds of each rank for a microbatch, forward and backward."""
     pieces = records[0]["microbatches"]
-    return [sum(span["end"] - span["start"] for span in one["spans"]) / pieces for one in records]
+    return [sum(span["end"] - span["start"] for span in record["spans"]) / pieces for record in records]
 
 
 def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
@@ -44,7 +44,9 @@ def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
     alone = result.records("alone")[0]
     say_times("one process", alone["each"], "ms")
     say_times(f"{ranks} processes at once, without a word", alone["each_at_once"], "ms")
-    say_ratio("work done by all at once / by one", [ranks * one for one in alone["each"]], alone["each_at_once"])
+    say_ratio(
+        "work done by all at once / by one", [ranks * seconds for seconds in alone["each"]], alone["each_at_once"]
+    )
     holds = []
     for (schedule, pieces), records in cases(result.records("work")).items():
         stage = min(stage_times(records))
@@ -53,8 +55,8 @@ def against_ideal(result: RunResult, ranks: int, bounded: bool) -> bool:
                 f"{schedule}: a stage takes {stage:.1f} ms, less than {LEAST_STAGE}: messages weigh more than they may"
             )
         idle = expected(schedule, ranks, pieces)
-        ideal = [one / ranks / (1 - idle) for one in alone["each_at_once"]]
-        alone_ideal = [one / ranks / (1 - idle) for one in alone["each"]]
+        ideal = [seconds / ranks / (1 - idle) for seconds in alone["each_at_once"]]
+        alone_ideal = [seconds / ranks / (1 - idle) for seconds in alone["each"]]
         say_times(
             f"{schedule}, {pieces} microbatches, bubble {idle:.1%}, stages of {stage:.0f} ms", records[0]["each"], "ms"
         )

@@ -58,7 +58,7 @@ def train(steps: int, name: str) -> None:
             seen += len(labels)
             losses.append(loss.item())
 
-        weights = sum(one.double().sum().item() for one in model.parameters())
+        weights = sum(parameter.double().sum().item() for parameter in model.parameters())
         me.print_in_order(
             f"rank {me.rank} of {me.world_size} on {me.host}, {me.device}: {len(losses)} steps, {seen} images, "
             f"loss {losses[0]:.3f} to {losses[-1]:.3f}, sum of weights {weights:.6f}"

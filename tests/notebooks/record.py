@@ -38,13 +38,13 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("DISTLAB_RUNS", tempfile.mkdtemp(prefix="distlab-record-"))
     os.environ["TQDM_DISABLE"] = "1"
     wrong = 0
-    for path in [Path(one).resolve() for one in arguments] or notebooks():
+    for path in [Path(argument).resolve() for argument in arguments] or notebooks():
         started = time.monotonic()
         record(path)
         print(f"{path.relative_to(WORKSPACE)}: {time.monotonic() - started:.0f} s; {tally(path)}")
-        for one in everything_wrong(path):
+        for fault in everything_wrong(path):
             wrong += 1
-            print(f"  {one}")
+            print(f"  {fault}")
     return 1 if wrong else 0
 
 

@@ -79,7 +79,7 @@ def test_wrong_kernel_and_ids_are_noticed(good):
 def test_shell_and_writefile_are_noticed(good, source):
     cell = policy.code_cells(good)[0]
     cell["source"] = source
-    assert any("%%writefile or !" in one for one in policy.wrong_source(NOTEBOOKS[0], good))
+    assert any("%%writefile or !" in fault for fault in policy.wrong_source(NOTEBOOKS[0], good))
 
 
 def test_a_dead_link_and_a_long_cell_are_noticed(good):
@@ -88,9 +88,9 @@ def test_a_dead_link_and_a_long_cell_are_noticed(good):
     policy.code_cells(good)[0]["source"] = "x = 1\n" * 20
     policy.code_cells(good)[1]["source"] = "x" * 120
     wrong = policy.wrong_source(NOTEBOOKS[0], good)
-    assert any("links to nowhere.ipynb" in one for one in wrong)
-    assert any("has 20 lines" in one for one in wrong)
-    assert any("has a line of 120 columns" in one for one in wrong)
+    assert any("links to nowhere.ipynb" in fault for fault in wrong)
+    assert any("has 20 lines" in fault for fault in wrong)
+    assert any("has a line of 120 columns" in fault for fault in wrong)
 
 
 def test_a_picture_without_words_is_noticed(good):

@@ -81,7 +81,7 @@ def test_rank_0_is_missing(rank, port):
     assert "is rank 0 started there" in last_line(err)
 
 
-def test_there_is_a_voice_while_ranks_wait(rank, port):
+def test_something_is_said_while_ranks_wait(rank, port):
     code = "from distlab.process import meeting\nmeeting.SECONDS_BETWEEN_NOTICES = 0.5\n" + JOIN
     lonely = rank(5, 6, code, DISTLAB_JOIN_TIMEOUT=2, MASTER_PORT=1)
     both = [rank(number, 3, code, DISTLAB_JOIN_TIMEOUT=3) for number in (0, 1)]

@@ -38,24 +38,26 @@ def test_small_sizes_count_as_much_as_large_ones():
 
 
 def test_the_error_is_the_root_mean_square_of_relative_errors():
-    noisy = [one * factor for one, factor in zip([1e-3 + size / 1e9 for size in SIZES], [1.2, 0.8] * 5, strict=False)]
+    noisy = [
+        seconds * factor for seconds, factor in zip([1e-3 + size / 1e9 for size in SIZES], [1.2, 0.8] * 5, strict=False)
+    ]
     found = fit(SIZES, noisy)
-    relative = [found.seconds(size) / one - 1 for size, one in zip(SIZES, noisy, strict=True)]
+    relative = [found.seconds(size) / seconds - 1 for size, seconds in zip(SIZES, noisy, strict=True)]
     assert found.error == pytest.approx(np.sqrt(np.mean(np.square(relative))))
     assert 0.1 < found.error < 0.25
     # No other line is better.
     for alpha, beta in ((1.02, 1), (0.98, 1), (1, 1.02), (1, 0.98)):
         other = AlphaBeta(found.alpha * alpha, found.beta * beta, 0)
-        assert np.mean([(other.seconds(size) / one - 1) ** 2 for size, one in zip(SIZES, noisy, strict=True)]) > (
-            found.error**2
-        )
+        assert np.mean(
+            [(other.seconds(size) / seconds - 1) ** 2 for size, seconds in zip(SIZES, noisy, strict=True)]
+        ) > (found.error**2)
 
 
 def test_a_latency_is_never_negative():
     found = fit([1, 2, 4], [1e-9, 3e-9, 9e-9])
     assert found.alpha == 0 and found.beta > 0
     for beta in (found.beta * 1.01, found.beta * 0.99):
-        worse = [size / beta / one - 1 for size, one in zip([1, 2, 4], [1e-9, 3e-9, 9e-9], strict=True)]
+        worse = [size / beta / seconds - 1 for size, seconds in zip([1, 2, 4], [1e-9, 3e-9, 9e-9], strict=True)]
         assert np.mean(np.square(worse)) > found.error**2
 
 

@@ -10,8 +10,8 @@ from distlab.process.device import CPU, choose, device_id, gpu_index, place
 
 
 def chosen(device_ids, **environ):
-    one = choose(device_ids, environ)
-    return one.device_type, one.backend
+    choice = choose(device_ids, environ)
+    return choice.device_type, choice.backend
 
 
 def test_a_gpu_for_each_rank():
@@ -21,9 +21,9 @@ def test_a_gpu_for_each_rank():
 
 def test_two_hosts_that_share_one_gpu():
     # The same GPU seen from node1 and node2: NCCL refuses two ranks on one.
-    one = choose(["a", "a"], {})
-    assert (one.device_type, one.backend) == ("cuda", "gloo")
-    assert one.reason == "on cuda over gloo: 2 ranks share 1 GPU, and NCCL wants one for each"
+    choice = choose(["a", "a"], {})
+    assert (choice.device_type, choice.backend) == ("cuda", "gloo")
+    assert choice.reason == "on cuda over gloo: 2 ranks share 1 GPU, and NCCL wants one for each"
     assert "4 ranks share 2 GPUs" in choose(["a", "b", "a", "b"], {}).reason
 
 
@@ -33,9 +33,9 @@ def test_no_gpu():
 
 
 def test_a_gpu_on_one_host_only():
-    one = choose(["a", CPU], {})
-    assert (one.device_type, one.backend) == ("cpu", "gloo")
-    assert "not every rank has a GPU" in one.reason
+    choice = choose(["a", CPU], {})
+    assert (choice.device_type, choice.backend) == ("cpu", "gloo")
+    assert "not every rank has a GPU" in choice.reason
 
 
 def test_the_backend_can_be_asked_for():
@@ -89,9 +89,9 @@ class PretendedCuda:
 @pytest.fixture
 def cuda(monkeypatch):
     def pretend(visible: str) -> PretendedCuda:
-        one = PretendedCuda(visible)
-        monkeypatch.setattr(device.torch, "cuda", one)
-        return one
+        cuda = PretendedCuda(visible)
+        monkeypatch.setattr(device.torch, "cuda", cuda)
+        return cuda
 
     return pretend
 

@@ -77,7 +77,7 @@ def compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(make, "build", build)
     monkeypatch.setattr(make, "lacking", lambda: None)
     monkeypatch.setattr(state, "installed", lambda: None)
-    monkeypatch.setattr(make, "install", lambda wheel, nccl, voice: None)
+    monkeypatch.setattr(make, "install", lambda wheel, nccl, progress: None)
     return done
 
 
@@ -191,7 +191,7 @@ def test_a_kept_wheel_needs_no_compiler(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "no-such-compiler")
     kept.keep(wheel(tmp_path), False, 1.0)
     seen = []
-    monkeypatch.setattr(make, "install", lambda wheel, nccl, voice: seen.append(wheel))
+    monkeypatch.setattr(make, "install", lambda wheel, nccl, progress: seen.append(wheel))
     assert make.main([]) == 0 and seen == [kept.find(False)]
 
 

@@ -72,7 +72,7 @@ def test_every_parameter_learns():
     net = language()
     batch = some_bytes(8)
     nn.functional.cross_entropy(net(batch[:, :-1]), batch[:, 1:]).backward()
-    assert all(one.grad.abs().max() > 0 for _, one in net.named_parameters())
+    assert all(parameter.grad.abs().max() > 0 for _, parameter in net.named_parameters())
 
 
 def test_targets_are_the_bytes_that_follow():

@@ -1,4 +1,4 @@
-"""The picture of the hosts: ranks counted through, devices named, words for who cannot see it."""
+"""The picture of the hosts: ranks counted through, devices named, and a text for readers who cannot see the picture."""
 
 import base64
 import re
@@ -16,8 +16,8 @@ def host(name: str, ranks: int, gpus=(), cores: int | None = 1, kind: str = "sim
     return Host(name, ranks, kind, "127.0.0.1", gpus, cores)
 
 
-def texts(finding: HostList) -> list[str]:
-    return [text.text for text in ET.fromstring(slots.drawing(finding)).iter("{http://www.w3.org/2000/svg}text")]
+def texts(found: HostList) -> list[str]:
+    return [text.text for text in ET.fromstring(slots.drawing(found)).iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_ranks_are_counted_over_all_hosts():

@@ -62,7 +62,7 @@ def test_starter_is_told_where_to_start(capsys):
 def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path, capsys):
     prints = (REDUCE, '    print("steps", len(loader))\n')
     result = check("ddp", file=edited(tmp_path, (LEAVE, ""), ("DistributedDataParallel(model)", "model"), prints))
-    assert [one.name for one in result.broken] == ["wrap", "loss", "leaves"]
+    assert [verdict.name for verdict in result.broken] == ["wrap", "loss", "leaves"]
     assert "is not wrapped" in result.mistakes[0]
     said = capsys.readouterr().out
     assert one_line(said).endswith("averaged the gradients. Then: TODO 6 and TODO 8.")
@@ -81,7 +81,7 @@ def compared(observed: Observed) -> dict:
 def wrongly_seated(observed: Observed) -> None:
     """As `rank % gpus` gives it: right on hosts of two ranks each, wrong when a host has one."""
     choices = observed.result.last("device")[0]["choices"]
-    choice = next(one for one in choices if one["seat"] == [1, 0])
+    choice = next(choice for choice in choices if choice["place"] == [1, 0])
     choice["device"] = "cuda:1"
 
 
@@ -173,7 +173,7 @@ def test_altered_record_of_the_solution_is_named(alter, solved):
     """The same judges on what ranks would report after rarer mistakes."""
     requirement, phrase = ALTERED[alter]
     broken = broken_when("ddp", solved, alter)
-    assert [one.name for one in broken] == [requirement]
+    assert [verdict.name for verdict in broken] == [requirement]
     assert_says(broken[0].mistake, phrase)
 
 

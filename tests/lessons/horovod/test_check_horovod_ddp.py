@@ -66,7 +66,11 @@ def compared(**more) -> object:
 
 
 ALTERED = {
-    "a group of a host": (each_trained(lambda _, one: one.update(group=2)), "joins", "rank 0 trained in a group of 2"),
+    "a group of a host": (
+        each_trained(lambda _, record: record.update(group=2)),
+        "joins",
+        "rank 0 trained in a group of 2",
+    ),
     "the raw optimizer steps": (compared(gradients=[0.0, 0.5, 0.5, 0.5]), "wraps", "is not the one that hvd.Distrib"),
     "broadcast too late": (compared(began=[0.0, 0.2, 0.2, 0.2]), "starts", "was called too late"),
     "another rank is the root": (compared(began=[0.2, 0.0, 0.2, 0.2]), "starts", "rank 0 began with other weights"),
@@ -79,7 +83,7 @@ ALTERED = {
         "every host has a local rank 0",
     ),
     "sums returned": (
-        each_trained(lambda _, one: one.update(returned=4 * one["returned"])),
+        each_trained(lambda _, record: record.update(returned=4 * record["returned"])),
         "loss",
         "4 times too much",
     ),
@@ -90,7 +94,7 @@ ALTERED = {
 def test_altered_record_of_the_solution_is_named(case, solved):
     alter, requirement, phrase = ALTERED[case]
     broken = broken_when("horovod_ddp", solved, alter)
-    assert [one.name for one in broken] == [requirement]
+    assert [verdict.name for verdict in broken] == [requirement]
     assert_says(broken[0].mistake, phrase)
 
 

@@ -35,7 +35,7 @@ def job() -> list[dict]:
 
 
 def without_loss() -> list[dict]:
-    return [one for one in job() if one["life"] == 0 and one["what"] in ("started", "step", "commit")]
+    return [record for record in job() if record["life"] == 0 and record["what"] in ("started", "step", "commit")]
 
 
 def test_steps_after_the_last_commit_are_lost_and_done_again():
@@ -49,17 +49,21 @@ def test_a_later_commit_of_those_left_is_not_the_one_they_went_back_to():
 
 
 def test_a_step_that_one_rank_alone_finished_is_lost_too():
-    records = [one for one in job() if not (one["what"] == "step" and one["step"] == 2 and one["first_rank"] != 3)]
+    records = [
+        record
+        for record in job()
+        if not (record["what"] == "step" and record["step"] == 2 and record["first_rank"] != 3)
+    ]
     assert elastic.lost(records) == [2]
 
 
 def test_steps_that_were_left_out_or_done_twice_show():
     again = [*job(), one_step(0, 5, 19.0, 1, [0])]
     assert elastic.lasting(again) == [1, 2, 3, 4, 5]
-    hole = [one for one in job() if not (one["life"] == 1 and one["step"] == 2)]
+    hole = [record for record in job() if not (record["life"] == 1 and record["step"] == 2)]
     assert elastic.lasting(hole) == [1, 3, 4, 5]
     # They went on after step 2, but said that they go back to the commit of step 1.
-    later = [one | {"step": 2} if one["what"] == "restored" else one for one in job()]
+    later = [record | {"step": 2} if record["what"] == "restored" else record for record in job()]
     assert elastic.lasting(later) == [1, 2, 2, 3, 4, 5]
 
 
@@ -71,7 +75,7 @@ def test_a_sample_that_counts_twice_or_never_is_told():
     padded = [*job(), one_step(0, 6, 19.0, 1, [0])]
     assert elastic.samples(padded)[0] == 2
     assert sum(elastic.samples(padded).values()) == 13
-    gone = [one for one in job() if not (one["life"] == 1 and one["step"] == 2)]
+    gone = [record for record in job() if not (record["life"] == 1 and record["step"] == 2)]
     assert elastic.samples(gone) == dict.fromkeys([0, 1, 2, 3, 6, 7, 8, 9, 10, 11], 1)
 
 
@@ -92,12 +96,12 @@ def test_worlds_have_their_time_and_their_size():
 def boxes(axes, rank: int) -> list[tuple[float, float, bool]]:
     """(begin, end, whether it counts) of each box of a rank."""
     found = []
-    for one in axes.patches:
-        lane = isinstance(one, Rectangle) and one.get_height() == elastic.LANE
-        if lane and round(one.get_y() + one.get_height() / 2) == rank:
-            counts = not one.get_hatch()
-            assert to_hex(one.get_facecolor()) == (RANKS[rank] if counts else PAPER)
-            found.append((one.get_x(), one.get_x() + one.get_width(), counts))
+    for patch in axes.patches:
+        lane = isinstance(patch, Rectangle) and patch.get_height() == elastic.LANE
+        if lane and round(patch.get_y() + patch.get_height() / 2) == rank:
+            counts = not patch.get_hatch()
+            assert to_hex(patch.get_facecolor()) == (RANKS[rank] if counts else PAPER)
+            found.append((patch.get_x(), patch.get_x() + patch.get_width(), counts))
     return found
 
 
@@ -107,20 +111,20 @@ def test_boxes_are_steps_and_those_thrown_away_are_hatched():
     assert boxes(axes, 0) == [(10.0, 11.0, True), (11.0, 12.0, False), (12.0, 13.5, False), *after]
     assert boxes(axes, 2) == [(10.0, 11.0, True), (11.0, 12.0, False), (12.0, 13.0, False)]
     assert boxes(axes, 3) == [(10.0, 11.0, True), (11.0, 12.0, False), (12.0, 13.5, False)]
-    assert [one.get_text() for one in axes.get_yticklabels()] == [f"rank {r}, {host}" for r, host in HOSTS.items()]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"rank {r}, {host}" for r, host in HOSTS.items()]
     assert axes.get_xlabel() == "seconds since horovodrun was started"
 
 
 def test_commits_the_kill_and_who_is_given_up_are_marked():
     (axes,) = elastic.picture(job()).axes
-    marks = {(one.get_marker(), float(one.get_xdata()[0]), round(one.get_ydata()[0])) for one in axes.lines}
+    marks = {(line.get_marker(), float(line.get_xdata()[0]), round(line.get_ydata()[0])) for line in axes.lines}
     assert {("X", 13.0, 2), ("s", 14.0, 3), ("v", 11.0, 1)} <= marks
     assert sum(mark == "X" for mark, *_ in marks) == 1
 
 
 def test_world_sizes_and_the_gap_stand_above_and_the_text_says_all():
     figure = elastic.picture(job())
-    said = [one.get_text() for one in figure.axes[0].texts]
+    said = [text.get_text() for text in figure.axes[0].texts]
     assert {"world size 4", "world size 2", "1.0 s"} <= set(said)
     title = figure.axes[0].get_title(loc="left")
     assert title == "Rank 2 is killed in step 3: the others go on from the commit of step 1"
@@ -135,7 +139,11 @@ def test_world_sizes_and_the_gap_stand_above_and_the_text_says_all():
 
 
 def test_killed_before_the_first_commit_they_start_anew():
-    records = [one | {"step": 0} if one["what"] == "restored" else one for one in job() if one["what"] != "commit"]
+    records = [
+        record | {"step": 0} if record["what"] == "restored" else record
+        for record in job()
+        if record["what"] != "commit"
+    ]
     assert elastic.last_commit(records) == 0 and elastic.lost(records) == [1, 2]
     assert "go on from the start, since nothing was committed" in elastic.picture(records).axes[0].get_title(loc="left")
 

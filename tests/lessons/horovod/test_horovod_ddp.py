@@ -59,8 +59,8 @@ def test_the_same_weights_as_ddp(train, launcher):
         for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
             assert one[name] == pytest.approx(other[name], abs=1e-4), name
     assert apart(weights, ddp) < 1e-4
-    assert {one["device"] for one in result.records("setup")} <= {"cpu", "cuda:0", "cuda:1"}
-    assert [one["own_samples"] for one in result.records("setup")] == [256] * 4
+    assert {record["device"] for record in result.records("setup")} <= {"cpu", "cuda:0", "cuda:1"}
+    assert [record["own_samples"] for record in result.records("setup")] == [256] * 4
 
 
 def test_the_same_weights_as_one_process(train):
@@ -72,7 +72,7 @@ def test_the_same_weights_as_one_process(train):
 def test_the_learning_rate_is_scaled_by_all_ranks_and_batches(warm):
     words = ("--limit", "512", "--model", "mlp", "--lr", "0.01", "--accumulate", "2", "--warmup-epochs", "0")
     result = warm(SCRIPTS / "horovod_ddp.py", *words, launcher="horovodrun", timeout=START)
-    assert {round(one["lr"], 6) for one in result.records("epoch")} == {0.08}
+    assert {round(record["lr"], 6) for record in result.records("epoch")} == {0.08}
 
 
 def test_gradients_that_travel_in_sixteen_bits_are_close_and_not_the_same(train):
@@ -86,8 +86,8 @@ def test_mixed_precision_synchronizes_before_it_unscales(train):
     plain, _, _ = train("horovod_ddp", "--clip", "1")
     mixed, _, result = train("horovod_ddp", "--clip", "1", "--amp", "fp16", "--accumulate", "2")
     assert mixed[0]["loss"] < 2.31 and plain[0]["loss"] < 2.31
-    scales = [[one["after"] for one in result.records("scale") if one["rank"] == rank] for rank in range(4)]
-    assert all(one == scales[0] for one in scales)
+    scales = [[record["after"] for record in result.records("scale") if record["rank"] == rank] for rank in range(4)]
+    assert all(scale == scales[0] for scale in scales)
 
 
 def test_adasum_learns_over_mpi_and_is_refused_over_gloo(train, warm):
@@ -105,7 +105,7 @@ def test_a_resumed_run_ends_as_one_that_was_never_stopped(train, tmp_path):
     _, whole, _ = train("horovod_ddp", "--epochs", "2")
     train("horovod_ddp", "--epochs", "1", "--checkpoint", kept)
     epochs, resumed, _ = train("horovod_ddp", "--epochs", "2", "--checkpoint", kept, "--resume")
-    assert [one["epoch"] for one in epochs] == [2]
+    assert [record["epoch"] for record in epochs] == [2]
     assert apart(whole, resumed) < 1e-4
     # Momentum is part of it: without, the second epoch would begin anew.
     assert set(resumed["optimizer"]["state"]) and resumed["epoch"] == 2

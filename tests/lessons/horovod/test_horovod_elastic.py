@@ -31,12 +31,14 @@ def built():
 def started_for(folder: Path) -> dict[int, str]:
     """Command lines of all that was started for a run: they work in its folder, or have it in words or variables."""
     found = {}
-    for one in psutil.process_iter():
+    for process in psutil.process_iter():
         with suppress(psutil.Error):
-            words = " ".join(one.cmdline())
-            its = str(folder) in words or Path(one.cwd()).is_relative_to(folder)
-            if (its or one.environ().get("DISTLAB_RUNS") == str(folder)) and one.status() != psutil.STATUS_ZOMBIE:
-                found[one.pid] = words
+            words = " ".join(process.cmdline())
+            its = str(folder) in words or Path(process.cwd()).is_relative_to(folder)
+            if (
+                its or process.environ().get("DISTLAB_RUNS") == str(folder)
+            ) and process.status() != psutil.STATUS_ZOMBIE:
+                found[process.pid] = words
     return found
 
 
@@ -62,25 +64,25 @@ def records(done):
 
 
 def of(records: list[dict], what: str) -> list[dict]:
-    return [one for one in records if one["what"] == what]
+    return [record for record in records if record["what"] == what]
 
 
 def test_the_rank_that_was_to_be_killed_is_and_its_host_is_given_up(done, records):
     (killed,), (dropped,), (job,) = of(records, "killed"), of(records, "dropped"), done.records("horovodrun")
     assert (killed["first_rank"], killed["hvd_host"], killed["step"]) == (job["killed_rank"], "node2", KILLED_IN)
     assert (dropped["first_rank"], dropped["hvd_host"]) == (3, "node2")
-    started = {one["first_rank"]: one["hvd_host"] for one in of(records, "started")}
+    started = {record["first_rank"]: record["hvd_host"] for record in of(records, "started")}
     assert started == {0: "node1", 1: "node1", 2: "node2", 3: "node2"}
 
 
 def test_the_others_go_on_after_the_last_commit_in_a_smaller_world(records):
     assert elastic.last_commit(records) == COMMITTED
-    assert {one["step"] for one in of(records, "restored")} == {COMMITTED}
-    assert [one["world_size"] for one in of(records, "resized")] == [2, 2]
-    after = [one for one in of(records, "step") if one["life"] == 1]
-    assert {one["hvd_host"] for one in after} == {"node1"} and {one["world_size"] for one in after} == {2}
+    assert {record["step"] for record in of(records, "restored")} == {COMMITTED}
+    assert [record["world_size"] for record in of(records, "resized")] == [2, 2]
+    after = [record for record in of(records, "step") if record["life"] == 1]
+    assert {record["hvd_host"] for record in after} == {"node1"} and {record["world_size"] for record in after} == {2}
     for rank in (0, 1):
-        own = [one["step"] for one in after if one["first_rank"] == rank]
+        own = [record["step"] for record in after if record["first_rank"] == rank]
         assert own == list(range(COMMITTED + 1, STEPS + 1))
 
 
@@ -92,20 +94,20 @@ def test_all_steps_last_in_order_and_each_sample_counts_once(records):
 
 def test_survivors_end_with_the_same_weights_which_learned(records):
     ended = of(records, "ended")
-    assert [one["hvd_rank"] for one in sorted(ended, key=lambda one: one["hvd_rank"])] == [0, 1]
-    assert len({one["weights"] for one in ended}) == 1 and {one["step"] for one in ended} == {STEPS}
+    assert [record["hvd_rank"] for record in sorted(ended, key=lambda record: record["hvd_rank"])] == [0, 1]
+    assert len({record["weights"] for record in ended}) == 1 and {record["step"] for record in ended} == {STEPS}
     steps = of(records, "step")
-    first, last = ([one["loss"] for one in steps if one["step"] == step] for step in (1, STEPS))
+    first, last = ([record["loss"] for record in steps if record["step"] == step] for step in (1, STEPS))
     assert max(last) < 0.8 * min(first)
 
 
 def test_what_happened_is_in_order_on_one_clock(records):
     (killed,) = of(records, "killed")
-    before = [one["seconds"] for one in records if one["life"] == 0 and one["what"] in ("step", "commit")]
+    before = [record["seconds"] for record in records if record["life"] == 0 and record["what"] in ("step", "commit")]
     assert max(before) < killed["seconds"]
     for rank in (0, 1):
-        own = [one for one in records if one["first_rank"] == rank]
-        told = [one["what"] for one in own if one["what"] not in ("step", "commit")]
+        own = [record for record in records if record["first_rank"] == rank]
+        told = [record["what"] for record in own if record["what"] not in ("step", "commit")]
         assert told == ["started", "lost", "restored", "resized", "ended"]
         assert killed["seconds"] < of(own, "lost")[0]["seconds"] < of(own, "resized")[0]["seconds"]
     assert "Rank 2 on node2 is killed in step 11" in elastic.picture(records).alt

@@ -36,16 +36,18 @@ def test_each_tensor_travels_once_in_each_step_after_all_ranks_were_ready(warm, 
     steps = horovod_trace.steps(trips)
     assert len(steps) == done.last("end")[0]["steps"]
     way = "MPI_ALLREDUCE" if launcher == "horovodrun-mpi" else "GLOO_ALLREDUCE"
-    assert {one["name"] for one in json.loads(file.read_text()) if one.get("name") in horovod_trace.REDUCES} == {way}
+    assert {event["name"] for event in json.loads(file.read_text()) if event.get("name") in horovod_trace.REDUCES} == {
+        way
+    }
     for step in steps:
-        assert len(step) == len(PARAMETERS) and {one.tensor for one in step} == PARAMETERS
-        assert all(one.ready.keys() == RANKS and one.waits for one in step)
-        assert all(one.copy_in for group in horovod_trace.groups(step) if len(group) > 1 for one in group)
-        assert all(one.copy_in is None for group in horovod_trace.groups(step) if len(group) == 1 for one in group)
+        assert len(step) == len(PARAMETERS) and {trip.tensor for trip in step} == PARAMETERS
+        assert all(trip.ready.keys() == RANKS and trip.waits for trip in step)
+        assert all(trip.copy_in for group in horovod_trace.groups(step) if len(group) > 1 for trip in group)
+        assert all(trip.copy_in is None for group in horovod_trace.groups(step) if len(group) == 1 for trip in group)
     # In a step nothing travels before all of the last one has arrived.
     for step, following in zip(steps, steps[1:], strict=False):
-        assert max(one.reduce[1] for one in step) <= min(one.reduce[0] for one in following)
-    assert sum(one.size for one in steps[0]) == 4 * done.last("setup")[0]["parameters"]
+        assert max(trip.reduce[1] for trip in step) <= min(trip.reduce[0] for trip in following)
+    assert sum(trip.size for trip in steps[0]) == 4 * done.last("setup")[0]["parameters"]
     assert horovod_timeline.picture(horovod_trace.quickest(steps)).alt
     assert horovod_ways.totals({"Horovod": done.records("end")})["Horovod"] > 0
 
@@ -56,11 +58,11 @@ MORE = {"launcher": "horovodrun", "timeout": PATIENCE, "tensors": 16, "steps": 3
 def test_without_fusion_each_tensor_goes_alone_and_by_default_some_go_together(warm):
     alone = warm(FUSION, threshold=0, **MORE).records("fusion")
     together = warm(FUSION, **MORE).records("fusion")
-    (one,), (other,) = alone, together
-    assert one["reduces_each"] == [16] * 3 and one["reduces"] == one["tensors"] == 16
+    (unfused,), (other,) = alone, together
+    assert unfused["reduces_each"] == [16] * 3 and unfused["reduces"] == unfused["tensors"] == 16
     assert other["reduces"] < 16 and len(other["reduces_each"]) == len(other["milliseconds_each"]) == 3
-    assert (one["threshold_bytes"], other["threshold_bytes"], one["cycle_ms"]) == (0, 128 << 20, 1.0)
-    assert one["bytes"] == 4 * 8 * (64 * 64 + 64) and min(one["milliseconds_each"]) > 0
+    assert (unfused["threshold_bytes"], other["threshold_bytes"], unfused["cycle_ms"]) == (0, 128 << 20, 1.0)
+    assert unfused["bytes"] == 4 * 8 * (64 * 64 + 64) and min(unfused["milliseconds_each"]) > 0
     assert fusion.picture([*alone, *together]).alt
 
 

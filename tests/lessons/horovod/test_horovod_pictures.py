@@ -37,22 +37,22 @@ class Timeline:
 
     def reduce(self, tensors: list[str], at: float, way: str = "GLOO_ALLREDUCE", took: float = 1.0) -> None:
         """One all-reduce: copies take 0.1 ms each, where tensors are fused."""
-        for one in tensors:
-            self.add(one, "B", at, "ALLREDUCE")
+        for tensor in tensors:
+            self.add(tensor, "B", at, "ALLREDUCE")
         activities = [("WAIT_FOR_DATA", 0.0), (way, took)]
         if len(tensors) > 1:
             activities[1:] = [(horovod_trace.COPY_IN, 0.1), (way, took), (horovod_trace.COPY_OUT, 0.1)]
         for name, long in activities:
-            for one in tensors:
-                self.add(one, "B", at, name)
+            for tensor in tensors:
+                self.add(tensor, "B", at, name)
             at += long
-            for one in tensors:
-                self.add(one, "E", at)
-        for one in tensors:
-            self.add(one, "E", at, dtype="float32", shape="[16, 1, 3, 3]")
+            for tensor in tensors:
+                self.add(tensor, "E", at)
+        for tensor in tensors:
+            self.add(tensor, "E", at, dtype="float32", shape="[16, 1, 3, 3]")
 
     def text(self) -> str:
-        return "[\n" + ",\n".join(json.dumps(one) for one in self.events) + "]"
+        return "[\n" + ",\n".join(json.dumps(event) for event in self.events) + "]"
 
 
 def step(made: Timeline, zero: float = 0.0, way: str = "GLOO_ALLREDUCE") -> None:
@@ -97,21 +97,21 @@ def test_a_tensor_s_way_is_told_from_first_word_to_last_copy():
     assert (a.tensor, a.group, a.ready) == ("a", 1, {0: 2.0, 1: 1.0})
     assert (c.tensor, c.group, c.ready, c.negotiate) == ("c", 2, {0: 2.0, 1: 5.0}, (2.0, 5.0))
     assert (c.copy_in, c.reduce, c.copy_out, c.end) == (None, (6.0, 7.0), None, 7.0)
-    assert all(one.waits for one in (a, b, c))
+    assert all(trip.waits for trip in (a, b, c))
 
 
 @pytest.mark.parametrize("way", ["GLOO_ALLREDUCE", "MPI_ALLREDUCE", "NCCL_ALLREDUCE"])
 def test_tensors_of_one_all_reduce_travel_together_whatever_carries_them(way):
     made = Timeline()
     step(made, way=way)
-    assert [[one.tensor for one in group] for group in horovod_trace.groups(trips(made))] == [["b", "a"], ["c"]]
+    assert [[trip.tensor for trip in group] for group in horovod_trace.groups(trips(made))] == [["b", "a"], ["c"]]
 
 
 def test_unfused_all_reduces_are_each_their_own():
     made = Timeline()
     for number in range(3):
         made.reduce([f"allreduce.{number}"], number)
-    assert [one.group for one in trips(made)] == [1, 2, 3]
+    assert [trip.group for trip in trips(made)] == [1, 2, 3]
 
 
 def test_what_began_before_the_timeline_did_is_passed_over():
@@ -119,7 +119,7 @@ def test_what_began_before_the_timeline_did_is_passed_over():
     made.add("allreduce.a", "X", 0.0, "0")
     made.add("allreduce.a", "E", 0.0)
     step(made, 1.0)
-    assert [one.tensor for one in trips(made)] == ["b", "a", "c"]
+    assert [trip.tensor for trip in trips(made)] == ["b", "a", "c"]
 
 
 def test_an_all_reduce_before_a_rank_was_ready_is_seen():
@@ -134,7 +134,7 @@ def test_an_all_reduce_before_a_rank_was_ready_is_seen():
 
 def test_steps_hold_each_gradient_once_and_no_totals(made):
     steps = horovod_trace.steps(trips(made))
-    assert [[one.tensor for one in step] for step in steps] == [["b", "a", "c"]] * 3
+    assert [[trip.tensor for trip in step] for step in steps] == [["b", "a", "c"]] * 3
     assert [round(step[0].begin) for step in steps] == [100, 200, 300]
 
 
@@ -159,7 +159,7 @@ def test_a_file_cut_off_anywhere_is_read_as_far_as_it_is_whole(made, tmp_path):
     file.write_text(text)
     assert horovod_trace.read(file) == made.events
     whole = trips(made)
-    lengths = [len(json.dumps(one)) for one in made.events]
+    lengths = [len(json.dumps(event)) for event in made.events]
     ends = [2 * number + sum(lengths[:number]) for number in range(1, 1 + len(lengths))]
     for length in range(len(text) - 1, 200, -61):
         file.write_text(text[:length])
@@ -197,17 +197,19 @@ def test_each_rank_has_a_marker_where_it_was_ready_and_each_all_reduce_its_numbe
     step(made, 50.0)
     figure = horovod_timeline.picture(trips(made))
     top, below = figure.axes
-    assert [one.get_text() for one in top.get_yticklabels()] == ["b", "a", "c"]
-    markers = [one for one in top.lines if one.get_marker() not in ("", "None", None)]
-    drawn = {(one.get_ydata()[0], one.get_color(), one.get_marker()): one.get_xdata()[0] for one in markers}
-    zero, one = (RANKS[0], "o"), (RANKS[1], "s")
-    ready = {(0, *zero): 2.0, (0, *one): 0.0, (1, *zero): 2.0, (1, *one): 1.0, (2, *zero): 2.0, (2, *one): 5.0}
+    assert [label.get_text() for label in top.get_yticklabels()] == ["b", "a", "c"]
+    markers = [marker for marker in top.lines if marker.get_marker() not in ("", "None", None)]
+    drawn = {
+        (marker.get_ydata()[0], marker.get_color(), marker.get_marker()): marker.get_xdata()[0] for marker in markers
+    }
+    zero, first = (RANKS[0], "o"), (RANKS[1], "s")
+    ready = {(0, *zero): 2.0, (0, *first): 0.0, (1, *zero): 2.0, (1, *first): 1.0, (2, *zero): 2.0, (2, *first): 5.0}
     assert drawn == pytest.approx(ready)
-    assert [bars(one) for one in top.collections] == near((3.1, 4.1), (3.1, 4.1), (6.0, 7.0))
-    seen = [bars(one) for one in below.collections]
+    assert [bars(bar) for bar in top.collections] == near((3.1, 4.1), (3.1, 4.1), (6.0, 7.0))
+    seen = [bars(bar) for bar in below.collections]
     negotiation, copies, reduce = near((0.0, 2.0), (2.0, 5.0)), near((3.0, 3.1), (4.1, 4.2)), near((3.1, 4.1), (6, 7))
     assert seen == [*negotiation, *copies, *reduce]
-    assert [one.get_text() for one in below.texts] == ["2", "1"]
+    assert [text.get_text() for text in below.texts] == ["2", "1"]
     assert below.get_title(loc="left").startswith("3 tensors in 2 all-reduces")
 
 
@@ -248,7 +250,7 @@ def test_many_tensors_need_no_names_and_no_negotiation():
     made.reduce([f"allreduce.{number}" for number in range(64)], 0.0)
     top, below = horovod_timeline.picture(trips(made)).axes
     assert not top.get_yticklabels() and top.get_ylabel() == "64 tensors"
-    assert [one.get_text() for one in below.texts] == ["64"]
+    assert [text.get_text() for text in below.texts] == ["64"]
     assert top.get_title(loc="left").startswith("When rank 0 heard that any rank is ready")
     with pytest.raises(ValueError, match="no trips to draw"):
         horovod_timeline.picture([])
@@ -260,7 +262,7 @@ def test_numbers_stand_only_where_they_fit():
         made.reduce([f"allreduce.{number}"], 1.1 * number)
     figure = horovod_timeline.picture(trips(made))
     # Only the last has room, beside it.
-    assert [one.get_text() for one in figure.axes[1].texts] == ["1"]
+    assert [text.get_text() for text in figure.axes[1].texts] == ["1"]
     assert figure.alt.count("1 tensor,") == 8 and "and 56 all-reduces more" in figure.alt
 
 
@@ -279,12 +281,12 @@ SETTINGS = [setting(0, 1, [64, 64, 64], [900, 1340, 1500]), setting(128 << 20, 2
 def test_settings_have_bars_for_medians_and_rings_for_steps():
     figure = fusion.picture(SETTINGS)
     reduces, milliseconds = figure.axes
-    assert [one.get_width() for one in reduces.patches] == [64, 2]
-    assert [one.get_width() for one in milliseconds.patches] == [1340, 54.41]
-    assert [list(one.get_xdata()) for one in milliseconds.lines] == [[900, 1340, 1500], [50, 54.41, 60]]
+    assert [bar.get_width() for bar in reduces.patches] == [64, 2]
+    assert [bar.get_width() for bar in milliseconds.patches] == [1340, 54.41]
+    assert [list(line.get_xdata()) for line in milliseconds.lines] == [[900, 1340, 1500], [50, 54.41, 60]]
     names = ["no fusion, every 1 ms", "up to 128 MB, every 2.5 ms"]
-    assert [one.get_text() for one in reduces.get_yticklabels()] == names
-    assert [one.get_text() for one in milliseconds.texts] == ["1,340", "54.4"]
+    assert [label.get_text() for label in reduces.get_yticklabels()] == names
+    assert [text.get_text() for text in milliseconds.texts] == ["1,340", "54.4"]
     assert f"{names[0]}: all-reduces 64, 1,340 ms; {names[1]}: all-reduces 2, 54.4 ms" in figure.alt
     assert [row["all-reduces"] for row in fusion.table(SETTINGS)] == [64, 2]
     with pytest.raises(ValueError, match="no 'fusion' records"):
@@ -302,10 +304,10 @@ def test_ways_lie_below_each_other_in_pieces_of_their_ranks():
     }
     figure = horovod_ways.picture(ends)
     (axes,) = figure.axes
-    drawn = [(one.get_x(), one.get_width(), to_hex(one.get_facecolor())) for one in axes.patches]
+    drawn = [(bar.get_x(), bar.get_width(), to_hex(bar.get_facecolor())) for bar in axes.patches]
     assert drawn[:4] == [(0, 700, RANKS[0]), (700, 500, RANKS[1]), (0, 300, RANKS[0]), (300, 20, RANKS[1])]
     assert drawn[4:] == [(100 * rank, 100, RANKS[rank]) for rank in range(3)]
-    assert [one.get_text() for one in axes.texts][:5] == ["rank 0", "rank 1", "1,200", "rank 0", "320"]
+    assert [text.get_text() for text in axes.texts][:5] == ["rank 0", "rank 1", "1,200", "rank 0", "320"]
     assert horovod_ways.totals(ends) == {"DDP over gloo": 1200, "Horovod over MPI": 320, "DDP on more": 300}
     assert "Horovod over MPI: 320 (rank 0 300, rank 1 20)" in figure.alt
     for nothing in ({}, {"DDP over gloo": []}):

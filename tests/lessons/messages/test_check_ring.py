@@ -29,7 +29,7 @@ def test_solution_holds(solved):
         ("exchange", 4),
         *(("ring_all_reduce", ranks) for ranks in (1, 2, 3, 4)),
     }
-    called = sorted((one["case"], one["rank"]) for one in solved.run.records("called"))
+    called = sorted((record["case"], record["rank"]) for record in solved.run.records("called"))
     assert called == [(index, rank) for index, case in enumerate(plan) for rank in range(case["ranks"])]
 
 

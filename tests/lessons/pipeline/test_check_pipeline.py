@@ -49,7 +49,7 @@ def test_starter_is_told_where_to_start(capsys):
 def test_file_runs_as_a_script_and_trains_as_the_starter_does():
     """The stages on four ranks lose what the whole model on each of them does."""
     said = [run(WORKSPACE / f"{folder}/pipeline.py", hosts=TWO_BY_TWO, quiet=True) for folder in FOLDERS]
-    each = [[float(text.split()[-1]) for _, text in one.output if text.startswith("epoch")] for one in said]
+    each = [[float(text.split()[-1]) for _, text in run.output if text.startswith("epoch")] for run in said]
     assert each[0] == pytest.approx(each[1], abs=0.01)
     first, second = each[0]
     assert second < first - 0.3
@@ -191,7 +191,7 @@ def test_altered_record_of_the_solution_is_named(alter, solved):
     """The same judges on what ranks would report after rarer mistakes."""
     requirement, phrase = ALTERED[alter]
     broken = broken_when("pipeline", solved, alter)
-    assert [one.name for one in broken] == [requirement], broken
+    assert [verdict.name for verdict in broken] == [requirement], broken
     assert_says(broken[0].mistake, phrase)
 
 
@@ -199,7 +199,7 @@ def test_best_cost_is_that_of_all_splits():
     costs = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0]
     for stages in range(1, len(costs) + 1):
         cuts = itertools.combinations(range(1, len(costs)), stages - 1)
-        ways = [list(itertools.pairwise((0, *one, len(costs)))) for one in cuts]
+        ways = [list(itertools.pairwise((0, *cut, len(costs)))) for cut in cuts]
         slowest = [max(sum(costs[first:end]) for first, end in way) for way in ways]
         assert best_cost(costs, stages) == min(slowest)
         for way, slow in zip(ways, slowest, strict=True):

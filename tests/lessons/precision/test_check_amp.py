@@ -94,7 +94,7 @@ def test_starter_says_the_same_as_the_solution_where_there_is_nothing_to_do():
 
 def test_two_mistakes_are_told_in_the_order_of_mending(tmp_path):
     result = check("amp", file=edited(tmp_path, (TO_IMAGES, "x, y = x.to(device), y.to(device)"), (LOAD, "")))
-    assert [one.name for one in result.broken] == ["images", "resumes"]
+    assert [verdict.name for verdict in result.broken] == ["images", "resumes"]
     assert one_line(str(result)).endswith("Then: TODO 7.")
 
 

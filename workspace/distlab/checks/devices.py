@@ -9,15 +9,15 @@ import torch
 
 GPUS = 2
 # (rank, local_rank) on hosts of two ranks each, and where a host of one rank comes first.
-SEATS = [(0, 0), (1, 1), (2, 0), (3, 1), (1, 0), (2, 1)]
+PLACES = [(0, 0), (1, 1), (2, 0), (3, 1), (1, 0), (2, 1)]
 
 
 def choices(device_for: Callable[[int, int], object]) -> list[dict]:
     """What `device_for(rank, local_rank)` answers on a host with GPUS GPUs, and on one without any."""
     made = []
-    for gpus, seats in ((GPUS, SEATS), (0, SEATS[1:2])):
-        for rank, local_rank in seats:
-            choice = {"gpus": gpus, "seat": [rank, local_rank]}
+    for gpus, places in ((GPUS, PLACES), (0, PLACES[1:2])):
+        for rank, local_rank in places:
+            choice = {"gpus": gpus, "place": [rank, local_rank]}
             try:
                 choice["device"] = _pretend(device_for, gpus, rank, local_rank)
             except Exception as error:

@@ -58,7 +58,7 @@ def join_fault(ranks: Sequence[dict], start: str, whole: str) -> str | None:
 def device_fault(choices: Sequence[dict]) -> str | None:
     """A rank that takes another's GPU, or one that is not there."""
     for choice in choices:
-        (rank, local_rank), gpus = choice["seat"], choice["gpus"]
+        (rank, local_rank), gpus = choice["place"], choice["gpus"]
         who = f"on a host with {gpus or 'no'} GPUs rank {rank}, whose local rank is {local_rank},"
         if "error" in choice:
             return f"{who} got {choice['error']} from device_for"

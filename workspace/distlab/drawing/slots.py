@@ -27,7 +27,7 @@ class HostLike(Protocol):
     cores: int | None
 
 
-class FindingLike(Protocol):
+class HostListLike(Protocol):
     """Hosts and where they were named; `distlab.hosts.HostList` is one."""
 
     hosts: Sequence[HostLike]
@@ -58,10 +58,10 @@ def shared_line(host: HostLike) -> str:
     return f"{_count(len(host.gpus), 'GPU')}{crowded}, {cores}"
 
 
-def describe(finding: FindingLike) -> str:
+def describe(found: HostListLike) -> str:
     """The alternative text of the picture."""
     first, parts = 0, []
-    for host in finding.hosts:
+    for host in found.hosts:
         last = first + host.slots - 1
         ranks = f"rank {first}" if host.slots == 1 else f"ranks {first} to {last}"
         parts.append(f"{host.name} ({KINDS.get(host.kind, host.kind)}) takes {ranks}: {shared_line(host)}")
@@ -98,16 +98,16 @@ def _host(x: float, y: float, width: float, height: float, host: HostLike, first
     return "".join(parts)
 
 
-def drawing(finding: FindingLike) -> str:
+def drawing(found: HostListLike) -> str:
     """The picture as SVG."""
-    columns = min(SLOTS_IN_A_ROW, max(2, *(host.slots for host in finding.hosts), 2))
-    rows = max(-(-host.slots // SLOTS_IN_A_ROW) for host in finding.hosts)
+    columns = min(SLOTS_IN_A_ROW, max(2, *(host.slots for host in found.hosts), 2))
+    rows = max(-(-host.slots // SLOTS_IN_A_ROW) for host in found.hosts)
     width = 32 + columns * SLOT_WIDTH + (columns - 1) * GAP
     height = HEAD + rows * (SLOT_HEIGHT + GAP) + FOOT + 8
-    across = min(HOSTS_IN_A_ROW, len(finding.hosts))
-    down = -(-len(finding.hosts) // HOSTS_IN_A_ROW)
+    across = min(HOSTS_IN_A_ROW, len(found.hosts))
+    down = -(-len(found.hosts) // HOSTS_IN_A_ROW)
     parts, first = [], 0
-    for index, host in enumerate(finding.hosts):
+    for index, host in enumerate(found.hosts):
         row, column = divmod(index, HOSTS_IN_A_ROW)
         at = MARGIN + column * (width + MARGIN), MARGIN + row * (height + MARGIN)
         parts.append(_host(*at, width, height, host, first))
@@ -120,16 +120,16 @@ def drawing(finding: FindingLike) -> str:
     )
 
 
-def picture(finding: FindingLike) -> str:
+def picture(found: HostListLike) -> str:
     """Hosts, slots and devices as HTML.
 
     The drawing travels inside an <img>: JupyterLab shows that also in a notebook that it does
     not trust yet, where it drops plain SVG.
     """
-    total = sum(host.slots for host in finding.hosts)
-    caption = f"{_count(len(finding.hosts), 'host')}, {_count(total, 'slot')}: {finding.source}"
-    packed = base64.b64encode(drawing(finding).encode()).decode()
-    alt = escape(describe(finding), quote=True)
+    total = sum(host.slots for host in found.hosts)
+    caption = f"{_count(len(found.hosts), 'host')}, {_count(total, 'slot')}: {found.source}"
+    packed = base64.b64encode(drawing(found).encode()).decode()
+    alt = escape(describe(found), quote=True)
     return (
         f'<figure style="margin: 0"><img style="max-width: 100%" alt="{alt}" src="data:image/svg+xml;base64,{packed}"/>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"

@@ -33,8 +33,8 @@ def wants_nccl() -> bool:
     return bool(list_gpus())
 
 
-class Voice:
-    """Says how far a build is: to whoever looks at the terminal, and to doctor."""
+class Progress:
+    """Shows how far a build is, in the terminal and to `distlab doctor`."""
 
     def __init__(self) -> None:
         self._said = ("", -1)
@@ -50,12 +50,12 @@ class Voice:
         self._said = (doing, percent)
 
     def close(self) -> None:
-        """Leave a line that is drawn anew each time."""
+        """End the line that was drawn over and over."""
         if sys.stdout.isatty():
             print()
 
 
-def make(nccl: bool, voice: Voice) -> Path:
+def make(nccl: bool, progress: Progress) -> Path:
     """The wheel that is wanted, from what is kept or newly built.
 
     Raises:
@@ -67,10 +67,10 @@ def make(nccl: bool, voice: Voice) -> Path:
     print(f"Building Horovod {pins.VERSION}{' with NCCL' if nccl else ''} (3 to 10 minutes, once)", flush=True)
     started = time.monotonic()
     with workplace(kept.root()) as folder:
-        return kept.keep(build(nccl, folder, voice), nccl, time.monotonic() - started)
+        return kept.keep(build(nccl, folder, progress), nccl, time.monotonic() - started)
 
 
-def install(wheel: Path, nccl: bool, voice: Voice) -> None:
+def install(wheel: Path, nccl: bool, progress: Progress) -> None:
     """Install a wheel in this environment and prove it.
 
     Raises:
@@ -78,17 +78,17 @@ def install(wheel: Path, nccl: bool, voice: Voice) -> None:
         NotProved: it does not do what it should.
     """
     state.proof_file().unlink(missing_ok=True)
-    voice("installing Horovod", 0)
+    progress("installing Horovod", 0)
     words = ["install", "--quiet", "--no-deps", "--force-reinstall", "--disable-pip-version-check", str(wheel)]
     done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise CannotBuild(f"pip cannot install {wheel.name}: {done.stderr.strip().splitlines()[-1:]}")
-    proof.prove(nccl, voice)
+    proof.prove(nccl, progress)
     state.keep_proof(kept.facts(wheel) | {"version": metadata.version("horovod")})
 
 
 def beside() -> None:
-    """Start this again in the background, deaf to whatever ends the terminal."""
+    """Start this again in the background, where closing the terminal does not end it."""
     kept.root().mkdir(parents=True, exist_ok=True)
     with (kept.root() / "beside.log").open("w") as log:
         builder = subprocess.Popen(
@@ -122,19 +122,19 @@ def main(argv: list[str] | None = None) -> int:
     if options.beside:
         beside()
         return 0
-    voice = Voice()
+    progress = Progress()
     try:
         kept.root().mkdir(parents=True, exist_ok=True)
         # Two environments, or make lab and make test, want it at once: one builds, the other waits.
         with FileLock(kept.root() / "lock"):
-            wheel = make(nccl, voice)
+            wheel = make(nccl, progress)
             kept.hand_over()
             if not options.wheel_only and not state.serves(nccl):
-                install(wheel, nccl, voice)
+                install(wheel, nccl, progress)
     except (CannotBuild, proof.NotProved, OSError) as error:
-        voice.close()
+        progress.close()
         return _failed(f"{error} (log: {kept.root() / 'build.log'})" if isinstance(error, CannotBuild) else str(error))
-    voice.close()
+    progress.close()
     state.forget()
     print("Horovod's wheel is ready for the image." if options.wheel_only else f"{state.current().text} is ready.")
     return 0

@@ -32,16 +32,16 @@ def _timeline_in_run_folder() -> None:
         os.environ["HOROVOD_TIMELINE"] = str(folder / name)
 
 
-def choose_device(seats: list[str], has_nccl: bool, environ: Mapping[str, str] = os.environ) -> Choice:
+def choose_device(device_ids: list[str], has_nccl: bool, environ: Mapping[str, str] = os.environ) -> Choice:
     """As `device.choose`, but for one thing: a Horovod with NCCL cannot let two ranks share a GPU.
 
     Args:
-        seats: one `device_id()` per rank, in rank order.
+        device_ids: one `device_id()` per rank, in rank order.
     """
-    choice = choose(seats, environ)
+    choice = choose(device_ids, environ)
     if choice.device_type == "cuda" and choice.backend != "nccl" and has_nccl:
-        gpus = len(set(seats))
-        shared = f"{len(seats)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}"
+        gpus = len(set(device_ids))
+        shared = f"{len(device_ids)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}"
         return Choice("cpu", "gloo", f"on cpu: {shared}, and NCCL wants one for each")
     return choice
 

@@ -26,7 +26,7 @@ PER_RANK, BATCH_SIZE, EPOCHS, LR, MOMENTUM = 16, 6, 3, 0.02, 0.9
 BROUGHT = 0.25
 
 
-class Watch(Batches):
+class Ledger(Batches):
     """What `train` does, seen from the net, from SGD and from Horovod's own functions."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
@@ -60,8 +60,9 @@ class Watch(Batches):
         held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.first.setdefault("gradients", torch.cat([p.grad.flatten() for p in held]).tolist() if held else [])
         brought = [optimizer.state[p].get("momentum_buffer") for p in held]
-        lacking = not held or any(one is None for one in brought)
-        self.first.setdefault("momentum", None if lacking else torch.cat([one.flatten() for one in brought]).tolist())
+        lacking = not held or any(momentum is None for momentum in brought)
+        flat = None if lacking else torch.cat([momentum.flatten() for momentum in brought]).tolist()
+        self.first.setdefault("momentum", flat)
 
     def asks(self, device_for: Callable) -> Callable:
         """The attendee's `device_for`, and what it is asked for."""
@@ -115,8 +116,8 @@ def observe(me: Placement, attempt: Attempt) -> None:
     """Run the attendee's functions and report."""
     n = PER_RANK * me.world_size
     x, y = samples(n)
-    watch = Watch(x, y)
-    watch.listen()
+    ledger = Ledger(x, y)
+    ledger.listen()
     path = run_folder() / "attempt.pt"
     with attempt.watched():
         attempt.load()
@@ -125,15 +126,15 @@ def observe(me: Placement, attempt: Attempt) -> None:
         train = attempt.function("train", *arguments)
         choices = devices.choices(lambda rank, local_rank: device_for(rank=rank, local_rank=local_rank))
         report.log(me, "device", choices=choices)
-        attempt.replace("device_for", watch.asks(device_for))
+        attempt.replace("device_for", ledger.asks(device_for))
         torch.manual_seed(me.rank)
         net = Net()
         start, state = copy.deepcopy(net), state_of_rank_0(net)
-        net.register_forward_hook(watch.forward)
+        net.register_forward_hook(ledger.forward)
         given = {"dataset": TensorDataset(x, y), "batch_size": BATCH_SIZE, "lr": LR}
         brought = copy.deepcopy(state) if me.rank == 0 else None
         returned = train(model=net, state=brought, epochs=EPOCHS, scale_lr=True, checkpoint=path, **given)
-        saves, watch.again = watch.saves.count, True
+        saves, ledger.again = ledger.saves.count, True
         train(model=Net(), state=None, epochs=1, scale_lr=False, checkpoint=run_folder() / "again.pt", **given)
     report.log(
         me,
@@ -142,18 +143,18 @@ def observe(me: Placement, attempt: Attempt) -> None:
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
         local_rank=me.local_rank,
-        batches=watch.batches,
-        losses=watch.losses,
+        batches=ledger.batches,
+        losses=ledger.losses,
         **as_number(returned),
-        group=watch.group,
-        asked=watch.asked,
-        called=watch.called,
+        group=ledger.group,
+        asked=ledger.asked,
+        called=ledger.called,
         lr=LR,
-        rates=watch.rates,
-        rates_unscaled=watch.rates_unscaled,
+        rates=ledger.rates,
+        rates_unscaled=ledger.rates_unscaled,
         saves=saves,
     )
-    card = {"batches": watch.batches, "weights": weights(net).tolist(), "first": watch.first}
+    card = {"batches": ledger.batches, "weights": weights(net).tolist(), "first": ledger.first}
     store = open_store(me)
     cards = gather_cards(store, me, card)
     if me.rank == 0:
@@ -172,8 +173,8 @@ def compare(cards: list[dict], start: nn.Module, state: dict, x: Tensor, y: Tens
     def differences(of: str, to: Tensor | None = None) -> list[float | None]:
         found = [card["first"].get(of) for card in cards]
         right = to if to is not None else torch.tensor(found[0] or [])
-        fits = [one is not None and len(one) == len(right) for one in found]
-        return [apart(torch.tensor(one), right) if fit else None for one, fit in zip(found, fits, strict=True)]
+        fits = [vector is not None and len(vector) == len(right) for vector in found]
+        return [apart(torch.tensor(vector), right) if fit else None for vector, fit in zip(found, fits, strict=True)]
 
     ends = [torch.tensor(card["weights"]) for card in cards]
     momentum = torch.full([sum(p.numel() for p in trained(start))], BROUGHT)
