@@ -72,7 +72,7 @@ def main() -> int:
         say_ratio(f"{other} / {ddp}, images/s", speed[other], speed[ddp])
         say_ratio(f"{ddp} / {other}, images/s", speed[ddp], speed[other])
     for kib in KIB:
-        each = ", ".join(f"{name} {statistics.median(one[kib] for one in moved[name]):,.0f} MB/s" for name in WAYS)
+        each = ", ".join(f"{name} {statistics.median(rates[kib] for rates in moved[name]):,.0f} MB/s" for name in WAYS)
         print(f"all-reduce of {kib:,} KiB: {each}")
         for other in others:
             say_ratio(

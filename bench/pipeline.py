@@ -71,9 +71,9 @@ def bubbles(result: RunResult, ranks: int) -> None:
     print("bubble, measured / expected")
     for (schedule, pieces), records in cases(result.records("work")).items():
         print(f"  {schedule:12} m = {pieces:2}: {bubble(records):6.1%} / {expected(schedule, ranks, pieces):6.1%}")
-    for one in result.records("skipped"):
-        if one["rank"] == 0:
-            print(f"  {one['schedule']:12} m = {one['microbatches']:2}: {one['why']}")
+    for record in result.records("skipped"):
+        if record["rank"] == 0:
+            print(f"  {record['schedule']:12} m = {record['microbatches']:2}: {record['why']}")
 
 
 def main() -> int:

@@ -49,8 +49,8 @@ def main() -> int:
             for _ in range(runs):
                 cells.append(cell(live))
                 scripts.append(run(script, hosts=HOSTS, quiet=True).seconds)
-    say_times("a cell in live ranks", [1000 * one for one in cells], "ms")
-    say_times("a warm run", [1000 * one for one in scripts], "ms")
+    say_times("a cell in live ranks", [1000 * seconds for seconds in cells], "ms")
+    say_times("a warm run", [1000 * seconds for seconds in scripts], "ms")
     return 0 if say_ratio("a cell / a warm run", cells, scripts, most=0.2) else 1
 
 

@@ -57,11 +57,11 @@ def gradients() -> tuple[list, list, list]:
         for watch in (nullcontext(), StageTimer(case.model)):
             with watch:
                 case.work()
-            found.append({name: one.grad.tolist() for name, one in case.model.own_parameters().items()})
+            found.append({name: parameter.grad.tolist() for name, parameter in case.model.own_parameters().items()})
             case.model.zero_grad()
         alone = Alone(me, SIZE, 4, 2)
         # What it computes would be gone at its end.
         alone.model.zero_grad = lambda: None
         alone.milliseconds(at_once=True)
-        whole = {name: one.grad.tolist() for name, one in alone.model.named_parameters()}
+        whole = {name: parameter.grad.tolist() for name, parameter in alone.model.named_parameters()}
         return found[0], found[1], {name: whole[name] for name in found[0]}

@@ -1,11 +1,13 @@
-"""A name of the package means one thing: no function hides a module, and errors meant for people have one base."""
+"""Names tell what they name: no function hides a module, errors for people have one base, loops name their items."""
 
+import ast
 import importlib
 import inspect
 import json
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import distlab
@@ -22,6 +24,7 @@ FOR_PROGRAMS = {
 }
 
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 FIND_HIDDEN = """
 import importlib, json, pkgutil, sys
 from types import ModuleType
@@ -85,3 +88,22 @@ def exceptions() -> dict[str, type]:
 def test_errors_meant_for_people_have_one_base():
     others = {name for name, kind in exceptions().items() if not issubclass(kind, DistlabError)}
     assert others == set(FOR_PROGRAMS)
+
+
+def loops_over_one(source: str) -> list[int]:
+    """Lines of loops whose variable is called `one`, which says nothing of what it is; `one, other` is a pair."""
+    loops = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For | ast.comprehension)]
+    targets = [[name for name in ast.walk(loop.target) if isinstance(name, ast.Name)] for loop in loops]
+    alone = [names for names in targets if not {"other", "another", "two"} & {name.id for name in names}]
+    return [name.lineno for names in alone for name in names if name.id == "one"]
+
+
+@pytest.mark.parametrize("folder", ["workspace", "tests", "bench"])
+def test_loops_name_what_they_go_through(folder):
+    found = {str(file): loops_over_one(file.read_text()) for file in (REPOSITORY / folder).rglob("*.py")}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_a_loop_that_does_not_would_be_seen():
+    assert loops_over_one("for rank, one in ranks:\n    pass\n[one for one in ranks]\n") == [1, 3]
+    assert loops_over_one("for one, other in pairs:\n    pass\n") == []
