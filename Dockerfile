@@ -15,6 +15,7 @@ RUN /workshop/image/python.sh
 FROM python AS horovod
 COPY image/horovod.sh /workshop/image/
 COPY image/wheels /workshop/image/wheels
+COPY workspace/distlab/errors.py /workshop/horovod/distlab/
 COPY workspace/distlab/horovod_wheel /workshop/horovod/distlab/horovod_wheel
 RUN /workshop/image/horovod.sh
 

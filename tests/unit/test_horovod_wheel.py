@@ -5,9 +5,12 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
+import filelock
 import pytest
 from distlab.horovod_wheel import __main__ as make
 from distlab.horovod_wheel import build, kept, pins, proof, state
@@ -279,3 +282,36 @@ def test_the_makefile_the_images_and_ci_all_call_it():
         assert "-m distlab.horovod_wheel" in (root / file).read_text(), file
     for file in ("Dockerfile", "Singularity"):
         assert "image/horovod.sh" in (root / file).read_text(), file
+
+
+# What an image has of the package when it builds Horovod: no regular `distlab`, only the copied files.
+IN_AN_IMAGE = """
+import runpy, sys
+sys.path[:0] = [sys.argv[1]]
+sys.path.append(sys.argv[2])
+sys.argv = ["make horovod", "--help"]
+runpy.run_module("distlab.horovod_wheel", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "copies"),
+    [
+        ("Dockerfile", r"^COPY (workspace/\S+) /workshop/horovod/(\S*)$"),
+        ("Singularity", r"^    (workspace/\S+) /workshop/horovod/(\S*)$"),
+    ],
+)
+def test_what_images_copy_is_enough_to_build_it(tmp_path, file, copies):
+    root = kept.Path(__file__).resolve().parents[2]
+    for source, target in re.findall(copies, (root / file).read_text(), re.MULTILINE):
+        # Docker copies what is in a folder, Apptainer the folder itself.
+        place = tmp_path / target / (kept.Path(source).name if target.endswith("/") else "")
+        copy = shutil.copytree if (root / source).is_dir() else shutil.copy
+        place.parent.mkdir(parents=True, exist_ok=True)
+        copy(root / source, place)
+    # -S: without the path to this package that its installation has left.
+    site = kept.Path(filelock.__file__).parents[1]
+    command = [sys.executable, "-S", "-P", "-c", IN_AN_IMAGE, str(tmp_path), str(site)]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "--wheel-only" in done.stdout, done.stderr
