@@ -91,7 +91,7 @@ def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None =
         ) from None
 
 
-def read(path: Path | str) -> dict:
+def read(path: Path | str) -> dict[str, Any]:
     """The content of a checkpoint, tensors on the CPU. Safe on a file from anyone: it runs no code.
 
     Raises:
@@ -116,7 +116,7 @@ def read(path: Path | str) -> dict:
     return state
 
 
-def load_model(model: nn.Module, weights: dict) -> None:
+def load_model(model: nn.Module, weights: dict[str, Any]) -> None:
     """Put saved weights into a model, wrapped or not, whether or not their keys begin with `module.`.
 
     Raises:
@@ -150,7 +150,7 @@ def require_fit(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Non
         raise CheckpointError(f"the checkpoint is of another model: it has {more!r}, which this model lacks")
 
 
-def restore(state: dict, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+def restore(state: dict[str, Any], model: nn.Module, optimizer: Optimizer | None = None) -> None:
     """Put a read checkpoint into a model and its optimizer.
 
     Raises:

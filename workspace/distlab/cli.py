@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from distlab.errors import DistlabError
 from distlab.hosts import find, parse
@@ -127,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, do: Callable, help: str) -> argparse.ArgumentParser:
+    def verb(name: str, do: Callable[..., Any], help: str) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=help, description=help)
         sub.set_defaults(do=do)
         return sub

@@ -11,6 +11,7 @@ import numbers
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -68,7 +69,7 @@ def claim(text: str, holds: object, measured: object = None) -> Verdict:
     return Verdict(true)
 
 
-def each(records: Iterable[dict] | Mapping[int, dict], key: str) -> list:
+def each(records: Iterable[dict[str, Any]] | Mapping[int, dict[str, Any]], key: str) -> list:
     """One value of every record, in rank order.
 
     Args:

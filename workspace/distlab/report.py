@@ -4,7 +4,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distlab.errors import DistlabError
 from distlab.runs import run_folder
@@ -80,7 +80,7 @@ def log(me: "Rank", event: str, **values: object) -> None:
         raise ReportNotWritten(error.errno, why) from None
 
 
-def read(folder: Path | str) -> list[dict]:
+def read(folder: Path | str) -> list[dict[str, Any]]:
     """All records of a run folder, in rank order, each rank's in the order of writing.
 
     The last line of a rank that was killed while it wrote is left out.

@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -50,7 +51,7 @@ class Agent:
         # Only messages may reach the other side, so whatever prints to stdout goes to stderr.
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
-        self._tasks: queue.Queue[dict] = queue.Queue()
+        self._tasks: queue.Queue[dict[str, Any]] = queue.Queue()
         self._folder = Path(tempfile.mkdtemp(prefix="distlab-"))
         # multiprocessing makes a folder for its sockets, and this agent ends too abruptly for it to be removed there.
         tempfile.tempdir = str(self._folder)
@@ -208,7 +209,7 @@ class Agent:
             self._stores.pop(id, None)
         self._say(event="port", id=id, port=port, taken=taken)
 
-    def _do_start(self, job: dict) -> None:
+    def _do_start(self, job: dict[str, Any]) -> None:
         job = Job(**job)
         lost = False
         folder = self._folder / job.id
@@ -291,7 +292,7 @@ class Agent:
             stacks={str(rank): text for rank, text in self._stacks.items()},
         )
 
-    def _metrics(self, job: Job) -> list[dict]:
+    def _metrics(self, job: Job) -> list[dict[str, Any]]:
         found = []
         for rank in range(job.first_rank, job.first_rank + job.nproc):
             file = Path(job.run_dir) / "metrics" / f"rank{rank}.jsonl"
@@ -309,8 +310,8 @@ class Agent:
         dying: bool = False,
         lost: bool = False,
         reason: str | None = None,
-        ranks: list[dict] | None = None,
-        metrics: list[dict] | None = None,
+        ranks: list[dict[str, Any]] | None = None,
+        metrics: list[dict[str, Any]] | None = None,
         stacks: dict[str, str] | None = None,
     ) -> None:
         self._say(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -61,7 +62,7 @@ class Placeholders:
         """Remove the link; placeholders that come later end with a message."""
         self._door.unlink(missing_ok=True)
 
-    def _told(self, ending: str) -> dict[int, dict]:
+    def _told(self, ending: str) -> dict[int, dict[str, Any]]:
         found = {}
         for file in self._own.glob(f"rank*.{ending}"):
             with suppress(OSError, ValueError):
@@ -87,7 +88,7 @@ class Placeholders:
                 process.kill()
         return {rank: process.pid for rank, process in self._forked.items()}
 
-    def _fork(self, rank: int, asked: dict) -> None:
+    def _fork(self, rank: int, asked: dict[str, Any]) -> None:
         from distlab.agent.rank import run_for_launcher
 
         job = self.job
@@ -126,7 +127,7 @@ def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
     return {**known, "PATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
 
 
-def _start(job: Job, folder: Path, said: Path) -> subprocess.Popen:
+def _start(job: Job, folder: Path, said: Path) -> subprocess.Popen[bytes]:
     table = ",".join(f"{name}:{slots}" for name, slots in job.table)
     rank_variable = LAUNCHERS[job.launcher].variables["rank"]
     program = [sys.executable, "-S", str(Path(placeholder.__file__).resolve()), job.id, table, rank_variable]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -103,7 +104,7 @@ class Pulse(threading.Thread):
         """Process ids of ranks, also of those that have not said yet which rank they are."""
         return self._born | self._pids
 
-    def record(self, rank: int) -> dict | None:
+    def record(self, rank: int) -> dict[str, Any] | None:
         """How a rank says that it ended, or None."""
         with suppress(OSError):
             return json.loads((self._records / f"rank{rank}.ending.json").read_text())

@@ -7,6 +7,7 @@ import runpy
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def _leave_group() -> None:
@@ -28,7 +29,7 @@ def _forget_the_fork() -> None:
     multiprocessing.set_start_method(None, force=True)
 
 
-def run_script(spec: dict) -> None:
+def run_script(spec: dict[str, Any]) -> None:
     """Run `spec['script']` as `python script args` would, in a forked rank.
 
     An error is kept for the launcher, which shows the one that matters, and not printed here.
@@ -64,7 +65,7 @@ def run_script(spec: dict) -> None:
         sys.exit(status)
 
 
-def run_for_launcher(spec: dict) -> None:
+def run_for_launcher(spec: dict[str, Any]) -> None:
     """As `run_script`, for a rank that an agent forked for a launcher; it writes to files in `spec['logs']`."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(f"{spec['logs']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

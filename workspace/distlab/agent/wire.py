@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 _lock = threading.Lock()
 
@@ -16,7 +16,7 @@ def send(stream: TextIO, /, **message: object) -> None:
         stream.flush()
 
 
-def receive(stream: TextIO) -> Iterator[dict]:
+def receive(stream: TextIO) -> Iterator[dict[str, Any]]:
     """Messages until the other side is gone. Lines that are no message are skipped."""
     for line in stream:
         # A login shell over ssh may print a greeting, and a sender that is killed may leave half a line.

@@ -38,7 +38,7 @@ def requirements_of(exercise: str) -> Requirements:
     return import_module(f"distlab.lessons.{lesson_of(exercise)}.check.requirements").REQUIREMENTS
 
 
-def _find(exercise: str, file: str | os.PathLike | None) -> Path:
+def _find(exercise: str, file: str | os.PathLike[str] | None) -> Path:
     if exercise not in names():
         close = difflib.get_close_matches(str(exercise), names(), 1)
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(names())}"
@@ -71,7 +71,7 @@ def _syntax(path: Path) -> str | None:
 
 def check(
     exercise: str,
-    file: str | os.PathLike | None = None,
+    file: str | os.PathLike[str] | None = None,
     hosts: str | None = None,
     timeout: float = 20.0,
 ) -> CheckResult:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 from unittest import mock
 
 import torch
@@ -12,7 +13,7 @@ GPUS = 2
 SEATS = [(0, 0), (1, 1), (2, 0), (3, 1), (1, 0), (2, 1)]
 
 
-def choices(device_for: Callable[[int, int], object]) -> list[dict]:
+def choices(device_for: Callable[[int, int], object]) -> list[dict[str, Any]]:
     """What `device_for(rank, local_rank)` answers on a host with GPUS GPUs, and on one without any."""
     made = []
     for gpus, seats in ((GPUS, SEATS), (0, SEATS[1:2])):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ from distlab.process import Placement, read_placement
 LINGER_SECONDS = {"raised": 0.5, "stuck": 3.0}
 
 
-def place_in(file: str, stack: traceback.StackSummary) -> dict:
+def place_in(file: str, stack: traceback.StackSummary) -> dict[str, Any]:
     """The innermost line of the attendee's file on a stack, as `line` and `code`; empty when there is none."""
     own = [frame for frame in stack if frame.filename == file]
     if not own:
@@ -43,7 +44,7 @@ class Attempt:
 
     def __init__(self, me: Placement, file: str, seconds: float) -> None:
         self.me, self.file, self.seconds = me, file, seconds
-        self.doing: dict = {}
+        self.doing: dict[str, Any] = {}
         self._module: ModuleType | None = None
 
     @classmethod
@@ -92,7 +93,7 @@ class Attempt:
         sys.modules["attempt"] = self._module
         spec.loader.exec_module(self._module)
 
-    def function(self, name: str, *parameters: str) -> Callable:
+    def function(self, name: str, *parameters: str) -> Callable[..., Any]:
         """A function of the attendee's file that can be called with these arguments by name."""
         found = getattr(self._module, name, None)
         wanted = f"{name}({', '.join(parameters)})"
@@ -105,7 +106,7 @@ class Attempt:
             self._missing(f"has {name}({', '.join(signature.parameters)}), which cannot be called as {wanted}")
         return found
 
-    def replace(self, name: str, by: Callable) -> None:
+    def replace(self, name: str, by: Callable[..., Any]) -> None:
         """Let the other functions of the attendee's file call another one by this name."""
         setattr(self._module, name, by)
 

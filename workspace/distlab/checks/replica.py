@@ -1,5 +1,7 @@
 """The net and the samples on which ranks of a check train, what each rank sees, and one process that does it all."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -72,7 +74,7 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
 
-def as_number(returned: object) -> dict:
+def as_number(returned: object) -> dict[str, Any]:
     """What `train` returned, for the report: `returned` is None when it is no number."""
     number = isinstance(returned, (int, float)) or (isinstance(returned, Tensor) and returned.numel() == 1)
     return {"returned": float(returned) if number else None, "returned_type": type(returned).__name__}

@@ -3,6 +3,7 @@
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ class Saves:
         torch.save = saves
 
 
-def saved(path: Path, net: nn.Module) -> dict:
+def saved(path: Path, net: nn.Module) -> dict[str, Any]:
     """What is in the checkpoint: a `fault` in a word, or the largest difference to the net."""
     if not path.exists():
         return {"fault": "absent"}

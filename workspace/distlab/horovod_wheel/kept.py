@@ -10,6 +10,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from distlab.horovod_wheel import pins
 
@@ -48,7 +49,7 @@ def find(nccl: bool) -> Path | None:
     return None
 
 
-def facts(wheel: Path) -> dict:
+def facts(wheel: Path) -> dict[str, Any]:
     """What is known of a finished wheel: key, nccl, seconds."""
     return json.loads((wheel.parent / FACTS).read_text())
 

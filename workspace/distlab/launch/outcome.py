@@ -3,6 +3,7 @@
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from distlab.launch.attempt import Attempt
 from distlab.launch.result import RankEnd, RunResult
@@ -20,7 +21,7 @@ def _endings(attempt: Attempt) -> list[Ending]:
     return ends
 
 
-def _say_lost(host: str, message: dict) -> str:
+def _say_lost(host: str, message: dict[str, Any]) -> str:
     said = f" ({message['said']})" if message["status"] > 0 and message["said"] else ""
     return f"{host} was lost: its agent ended with status {message['status']}{said}. Is the host still up?"
 

@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from distlab.launchers import ERRORS
 
@@ -31,7 +32,7 @@ class Ending:
     rank: int
     host: str
     status: int | None
-    record: dict | None
+    record: dict[str, Any] | None
     held: str = ""
     vanished: bool = False
 

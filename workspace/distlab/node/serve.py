@@ -27,9 +27,9 @@ ANYWHERE = "0.0.0.0"
 class Kept:
     """A process that is started again when it ends, or when what it was started for has changed."""
 
-    def __init__(self, start: Callable[[object], subprocess.Popen], wanted: Callable[[], object] = lambda: True):
+    def __init__(self, start: Callable[[object], subprocess.Popen[bytes]], wanted: Callable[[], object] = lambda: True):
         self._start, self._wanted = start, wanted
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._started_for: object = None
         self._not_before = 0.0
 
@@ -59,7 +59,7 @@ def _keep(services: list[Kept], stop: threading.Event) -> None:
                 print(f"distlab node: {error}", file=sys.stderr, flush=True)
 
 
-def _board(_: object) -> subprocess.Popen:
+def _board(_: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "distlab.cli", "board", "--bind", ANYWHERE]
     # Its output is dropped: it names the container's own address, where no browser reaches it.
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -57,7 +57,7 @@ def configuration(keys: Path, address: str, environ: Mapping[str, str]) -> str:
     return "".join(f"{name} {value}\n" for name, value in settings.items())
 
 
-def start(keys: Path, address: str, folder: Path) -> subprocess.Popen:
+def start(keys: Path, address: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start sshd on that address; its configuration goes to `folder`."""
     config = folder / "sshd_config"
     config.write_text(configuration(keys, address, os.environ))

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ from distlab import loop, process
 from distlab.ranks.controller import SILENT, own_address, serve, wait_for_connection
 
 
-def _serve_cells(me: process.Rank, connection: dict) -> None:
+def _serve_cells(me: process.Rank, connection: dict[str, Any]) -> None:
     from ipyparallel.engine.app import IPEngine
     from traitlets.config import Config
 

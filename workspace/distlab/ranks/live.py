@@ -75,7 +75,7 @@ class LiveRanks:
         try:
             self._job.start()
             self._client = self._connect()
-            self.facts: list[dict] = [answer.get(START_SECONDS) for answer in self._ask(describe).values()]
+            self.facts: list[dict[str, Any]] = [answer.get(START_SECONDS) for answer in self._ask(describe).values()]
         except BaseException:
             self.close()
             raise
@@ -208,7 +208,7 @@ class LiveRanks:
         """
         return self._send(ranks, lambda view: view.execute(code, silent=False, block=False))
 
-    def _ask(self, function: Callable, *arguments: object) -> Answers:
+    def _ask(self, function: Callable[..., Any], *arguments: object) -> Answers:
         return self._send(None, lambda view: view.apply_async(function, *arguments))
 
     def _send(self, ranks: Sequence[int] | None, send: Callable[[DirectView], AsyncResult]) -> Answers:
