@@ -50,7 +50,7 @@ def _require_plain(value: object, where: str) -> None:
         for key, item in value.items():
             _require_plain(key, f"the key {key!r} of {where}")
             _require_plain(item, f"{where}[{key!r}]")
-    elif type(value) in (list, tuple):
+    elif type(value) is list or type(value) is tuple:
         for index, item in enumerate(value):
             _require_plain(item, f"{where}[{index}]")
     else:
@@ -72,7 +72,8 @@ def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None =
     if not me.is_main:
         return
     path = Path(path)
-    state = {"format": FORMAT, "model": dict(unwrap(model).state_dict()), **more}
+    net = unwrap(model) if isinstance(model, nn.Module) else model
+    state = {"format": FORMAT, "model": dict(net.state_dict()), **more}
     if optimizer is not None:
         state["optimizer"] = optimizer.state_dict()
     _require_plain(state, "state")

@@ -38,8 +38,7 @@ def _hosts(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _status(failure: RunFailed) -> int:
-    ends = failure.result.ranks if failure.result else []
-    return next((end.status for end in ends if end.how == "left" and end.status > 0), 1)
+    return next((end.status for end in failure.result.ranks if end.how == "left" and end.status > 0), 1)
 
 
 def _run(options: argparse.Namespace, words: list[str]) -> int:
@@ -184,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = "; the script's own arguments follow --" if options.verb == "run" else ""
         parser.error(f"unknown argument {unknown[0]}{hint}")
     try:
-        return options.do(options, extra)
+        return int(options.do(options, extra))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

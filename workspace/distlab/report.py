@@ -10,7 +10,7 @@ from distlab.errors import DistlabError
 from distlab.runs import run_folder
 
 if TYPE_CHECKING:
-    from distlab.process import Rank
+    from distlab.process import Placement
 
 FOLDER = "metrics"
 OWN_KEYS = ("rank", "host", "time", "event")
@@ -53,7 +53,7 @@ def path_of(rank: int) -> Path:
     return folder / FOLDER / f"rank{rank}.jsonl"
 
 
-def log(me: "Rank", event: str, **values: object) -> None:
+def log(me: "Placement", event: str, **values: object) -> None:
     """Write one record of this rank: {rank, host, time (Unix, s), event, **values}.
 
     `distlab.records` has the fields of the package's own events.

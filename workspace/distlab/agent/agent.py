@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ SWEEP_SECONDS = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def _start_nothing_more(*_: object) -> int:
+def _start_nothing_more(*_: Any, **__: Any) -> int:
     raise OSError("this agent ends")
 
 
@@ -210,7 +211,9 @@ class Agent:
         self._say(event="port", id=id, port=port, taken=taken)
 
     def _do_start(self, job: dict[str, Any]) -> None:
-        job = Job(**job)
+        self._start(Job(**job))
+
+    def _start(self, job: Job) -> None:
         lost = False
         folder = self._folder / job.id
         records, logs = self._records(job), folder / "logs"
@@ -230,7 +233,7 @@ class Agent:
         tail.start()
         pulse.start()
         reason = None
-        statuses: dict[int, int] = {}
+        statuses: Mapping[int, int] = {}
         try:
             if job.id not in self._stopped:
                 if commands.for_all(job.launcher):
@@ -263,7 +266,7 @@ class Agent:
         self,
         job: Job,
         pulse: Pulse,
-        statuses: dict[int, int],
+        statuses: Mapping[int, int],
         reason: str | None,
         dying: bool = False,
         lost: bool = False,

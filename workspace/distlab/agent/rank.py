@@ -1,6 +1,7 @@
 """What a warm rank does: it was forked with the imports done, and now becomes the script."""
 
 import atexit
+import io
 import multiprocessing
 import os
 import runpy
@@ -37,7 +38,8 @@ def run_script(spec: dict[str, Any]) -> None:
     os.environ.update(spec["env"])
     os.chdir(spec["cwd"])
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
     sys.argv = [spec["script"], *spec["args"]]
     sys.path.insert(0, str(Path(spec["script"]).parent))
     _forget_the_fork()

@@ -19,7 +19,7 @@ def _numbers(tag: str, value: object) -> Iterator[Summary.Value]:
         for name, part in value.items():
             yield from _numbers(f"{tag}/{name}", part)
     # Exact types, because isinstance takes True and False for numbers.
-    elif type(value) in (int, float):
+    elif type(value) is int or type(value) is float:
         yield Summary.Value(tag=tag, simple_value=float(value))
 
 

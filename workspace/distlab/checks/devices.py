@@ -13,7 +13,7 @@ GPUS = 2
 SEATS = [(0, 0), (1, 1), (2, 0), (3, 1), (1, 0), (2, 1)]
 
 
-def choices(device_for: Callable[[int, int], object]) -> list[dict[str, Any]]:
+def choices(device_for: Callable[[int, int], Any]) -> list[dict[str, Any]]:
     """What `device_for(rank, local_rank)` answers on a host with GPUS GPUs, and on one without any."""
     made = []
     for gpus, seats in ((GPUS, SEATS), (0, SEATS[1:2])):
@@ -27,8 +27,8 @@ def choices(device_for: Callable[[int, int], object]) -> list[dict[str, Any]]:
     return made
 
 
-def _pretend(device_for: Callable[[int, int], object], gpus: int, rank: int, local_rank: int) -> str:
-    current: list = [0]
+def _pretend(device_for: Callable[[int, int], Any], gpus: int, rank: int, local_rank: int) -> str:
+    current: list[Any] = [0]
     kind = torch.device("cuda") if gpus else None
     answers = {
         "torch.cuda.is_available": lambda: gpus > 0,

@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -59,7 +59,7 @@ class Attempt:
         return cls(read_placement(), sys.argv[1], min(float(sys.argv[2]), patience))
 
     @contextmanager
-    def watched(self):
+    def watched(self) -> Iterator[None]:
         """Report an error, or a stand-still of more than `seconds`, and end this rank."""
         done = threading.Event()
         threading.Thread(target=self._watch, args=[done, threading.get_ident()], daemon=True).start()
@@ -88,6 +88,8 @@ class Attempt:
         # An attendee's folder keeps what the attendee put there, and nothing else.
         sys.dont_write_bytecode = True
         spec = importlib.util.spec_from_file_location("attempt", self.file)
+        # `check` starts a rank only for a file of Python's.
+        assert spec and spec.loader
         self._module = importlib.util.module_from_spec(spec)
         # Loading workers find functions by the module's name.
         sys.modules["attempt"] = self._module
@@ -110,6 +112,6 @@ class Attempt:
         """Let the other functions of the attendee's file call another one by this name."""
         setattr(self._module, name, by)
 
-    def _missing(self, what: str) -> None:
+    def _missing(self, what: str) -> NoReturn:
         report.log(self.me, "missing", what=what)
         raise SystemExit(1)

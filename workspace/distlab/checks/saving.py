@@ -22,10 +22,10 @@ class Saves:
         save = torch.save
 
         @functools.wraps(save)
-        def saves(content: object, f: object, *args, **kwargs) -> None:
+        def saves(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
             # A buffer in memory is no file.
             self.count += isinstance(f, (str, os.PathLike)) or hasattr(f, "name")
-            save(content, f, *args, **kwargs)
+            save(obj, f, *args, **kwargs)
 
         torch.save = saves
 

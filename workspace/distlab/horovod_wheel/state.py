@@ -68,7 +68,8 @@ def installed() -> dict[str, Any] | None:
     if importlib.util.find_spec("horovod") is None:
         return None
     with suppress(OSError, ValueError):
-        return json.loads(proof_file().read_text())
+        known: dict[str, Any] = json.loads(proof_file().read_text())
+        return known
     return None
 
 

@@ -17,7 +17,9 @@ def _endings(attempt: Attempt) -> list[Ending]:
         told = {end["rank"]: end for end in attempt.ended.get(host, {}).get("ranks", [])}
         for rank in range(job.first_rank, job.first_rank + job.nproc):
             end = told.get(rank, {"status": None, "ending": None, "vanished": False})
-            ends.append(Ending(rank, host, end["status"], end["ending"], attempt.output.held(rank), end["vanished"]))
+            ends.append(
+                Ending(rank, host, end["status"], end["ending"] or {}, attempt.output.held(rank), end["vanished"])
+            )
     return ends
 
 
@@ -46,7 +48,7 @@ def _error(attempt: Attempt, ends: list[Ending], late: float | None) -> str | No
 
 def _how(end: Ending, error: str | None) -> str:
     if end.record:
-        return end.record["how"]
+        return str(end.record["how"])
     # SIGTERM mostly comes from the launcher, which stops the other ranks when it sees the first failure.
     if end.status is None or (end.status == -signal.SIGTERM and not (error or "").startswith(f"{end} ")):
         return "stopped"

@@ -112,6 +112,6 @@ class RunResult:
 class RunFailed(DistlabError, RuntimeError):
     """A run that did not end well. `result` holds what there is."""
 
-    def __init__(self, message: str, result: RunResult | None = None) -> None:
+    def __init__(self, message: str, result: RunResult) -> None:
         super().__init__(message)
         self.result = result

@@ -19,7 +19,7 @@ class Session:
 
     def __init__(self) -> None:
         self._connections: dict[str, Connection] = {}
-        self._inbox: queue.Queue = queue.Queue()
+        self._inbox: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self._busy = threading.Lock()
 
     def __enter__(self) -> "Session":

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from distlab import lab
 from distlab.child import end_child
@@ -27,7 +28,9 @@ ANYWHERE = "0.0.0.0"
 class Kept:
     """A process that is started again when it ends, or when what it was started for has changed."""
 
-    def __init__(self, start: Callable[[object], subprocess.Popen[bytes]], wanted: Callable[[], object] = lambda: True):
+    def __init__(
+        self, start: Callable[[Any], subprocess.Popen[bytes]], wanted: Callable[[], object] = lambda: True
+    ) -> None:
         self._start, self._wanted = start, wanted
         self._process: subprocess.Popen[bytes] | None = None
         self._started_for: object = None

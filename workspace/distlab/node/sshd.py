@@ -62,5 +62,5 @@ def start(keys: Path, address: str, folder: Path) -> subprocess.Popen[bytes]:
     config = folder / "sshd_config"
     config.write_text(configuration(keys, address, os.environ))
     # By its whole path, since sshd starts itself again for each connection and refuses a relative one.
-    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "sshd"
     return subprocess.Popen([program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)

@@ -69,7 +69,7 @@ def _ask(address: str, port: int, serves: bool, seconds: float) -> dist.Store:
         TimeoutError: nobody answered as a store does.
         RuntimeError, DistError: torch's, when the address is taken or the connection fails.
     """
-    answer: Future = Future()
+    answer: Future[dist.Store] = Future()
     limit = timedelta(seconds=seconds)
 
     def ask() -> None:

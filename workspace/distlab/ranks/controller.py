@@ -63,7 +63,8 @@ def read_connection(folder: Path, name: str) -> dict[str, Any] | None:
         name: ENGINES or CLIENT, each with keys of its own.
     """
     try:
-        return json.loads((folder / "security" / name).read_text())
+        connection: dict[str, Any] = json.loads((folder / "security" / name).read_text())
+        return connection
     except (FileNotFoundError, ValueError):
         # Not there yet, or only half written.
         return None

@@ -7,6 +7,7 @@ rank 0's controller leaves word of how to reach it.
 import json
 import multiprocessing
 import os
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def _serve_cells(me: process.Rank, connection: dict[str, Any]) -> None:
     engine.start()
 
 
-def _fork_controller(folder: Path) -> multiprocessing.Process:
+def _fork_controller(folder: Path) -> BaseProcess:
     # A fork copies no threads and no GPU's state, so it comes before this rank has any.
     fork = multiprocessing.get_context("fork")
     controller = fork.Process(target=serve, args=[folder, own_address(), os.getpid()])
@@ -46,7 +47,8 @@ def _fork_controller(folder: Path) -> multiprocessing.Process:
 
 def main() -> None:
     """Serve cells until the notebook hangs up."""
-    controller, connection = None, None
+    controller: BaseProcess | None = None
+    connection: dict[str, Any] = {}
     if process.read_placement().rank == 0:
         folder = Path(os.environ["DISTLAB_LIVE"])
         controller = _fork_controller(folder)
