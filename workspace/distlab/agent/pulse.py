@@ -54,7 +54,7 @@ class Pulse(threading.Thread):
         """
         # The elastic agent does not hand out its processes, which alone know a warm rank's exit status.
         # Those that died while others were forked are missing here: Python has collected them.
-        forked = {child.pid: child for child in multiprocessing.process._children}  # type: ignore[attr-defined]  # private, so not in the stub
+        forked = {child.pid: child for child in multiprocessing.process._children}  # type: ignore[attr-defined]  # private
         self._forked = {rank: forked[pid] for rank, pid in pids.items() if pid in forked}
         self._born = dict(pids)
 

@@ -97,7 +97,8 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             time.sleep(pause(time.monotonic() - self._started))
-            return super()._monitor_workers(worker_group)
+            seen: RunResult = super()._monitor_workers(worker_group)
+            return seen
 
     meeting = RendezvousParameters(
         backend="static",

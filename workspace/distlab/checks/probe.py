@@ -97,7 +97,7 @@ class Attempt:
 
     def function(self, name: str, *parameters: str) -> Callable[..., Any]:
         """A function of the attendee's file that can be called with these arguments by name."""
-        found = getattr(self._module, name, None)
+        found: Callable[..., Any] | None = getattr(self._module, name, None)
         wanted = f"{name}({', '.join(parameters)})"
         if not callable(found):
             self._missing(f"has no function {wanted}")

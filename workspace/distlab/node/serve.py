@@ -15,7 +15,7 @@ from distlab import lab
 from distlab.child import end_child
 from distlab.hosts.nodes import in_node
 from distlab.node import sshd
-from distlab.node.keys import prepare
+from distlab.node.keys import PORT, prepare
 from distlab.runs import workspace_trouble
 
 LOOK_SECONDS = 1.0
@@ -89,7 +89,7 @@ def serve() -> int:
             ssh = Kept(lambda address: sshd.start(keys, address, Path(work)), sshd.own_address)
             ssh.look()
             services.insert(0, ssh)
-            print(f"{socket.gethostname()}: the other node reaches it by ssh, port {sshd.PORT}", flush=True)
+            print(f"{socket.gethostname()}: the other node reaches it by ssh, port {PORT}", flush=True)
         if board := os.environ.get("WORKSHOP_BOARD_URL"):
             print(f"TensorBoard will be at {board}", flush=True)
         stop = threading.Event()

@@ -103,7 +103,7 @@ class LiveRanks:
             )
             self._why = ENDED
         except RunFailed as failure:
-            self._why = (failure.result and failure.result.error) or str(failure)
+            self._why = failure.result.error or str(failure)
         except Exception as error:
             self._why = str(error)
 
@@ -268,7 +268,7 @@ class LiveRanks:
             # ipyparallel has no public method for this when engines have no nanny.
             client._send(client._control_stream, "interrupt_request", ident=identity.encode())
 
-    def values(self, expression: str) -> list:
+    def values(self, expression: str) -> list[Any]:
         """The value of an expression on each rank, as `ranks.values` has it."""
         self._require_alive()
         busy = self.wait(self.earlier(range(self.size)), COLLECTIVE_SECONDS)
