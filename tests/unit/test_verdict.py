@@ -28,11 +28,11 @@ def completed(rank):
 
 
 def killed(rank, number, held=""):
-    return Ending(rank, host(rank), -number, None, held, vanished=True)
+    return Ending(rank, host(rank), -number, {}, held, vanished=True)
 
 
 def stopped(rank):
-    return Ending(rank, host(rank), None, None)
+    return Ending(rank, host(rank), None, {})
 
 
 def test_all_went_well():
@@ -93,7 +93,7 @@ def test_a_crash_shows_where():
 
 
 def test_a_rank_that_ends_by_os_exit():
-    gone = Ending(1, "node1", 0, None, vanished=True)
+    gone = Ending(1, "node1", 0, {}, vanished=True)
     assert blame([raised(0), gone]).startswith("rank 1 on node1 left early with status 0")
     assert blame([stopped(0), gone]).startswith("rank 1 on node1 vanished without a word: os._exit()")
 

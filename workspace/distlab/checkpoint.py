@@ -50,7 +50,7 @@ def _require_plain(value: object, where: str) -> None:
         for key, item in value.items():
             _require_plain(key, f"the key {key!r} of {where}")
             _require_plain(item, f"{where}[{key!r}]")
-    elif type(value) in (list, tuple):
+    elif type(value) is list or type(value) is tuple:
         for index, item in enumerate(value):
             _require_plain(item, f"{where}[{index}]")
     else:
@@ -72,7 +72,8 @@ def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None =
     if not me.is_main:
         return
     path = Path(path)
-    state = {"format": FORMAT, "model": dict(unwrap(model).state_dict()), **more}
+    net = unwrap(model) if isinstance(model, nn.Module) else model
+    state = {"format": FORMAT, "model": dict(net.state_dict()), **more}
     if optimizer is not None:
         state["optimizer"] = optimizer.state_dict()
     _require_plain(state, "state")
@@ -91,7 +92,7 @@ def save(path: Path | str, me: "Rank", model: Stated, optimizer: Stated | None =
         ) from None
 
 
-def read(path: Path | str) -> dict:
+def read(path: Path | str) -> dict[str, Any]:
     """The content of a checkpoint, tensors on the CPU. Safe on a file from anyone: it runs no code.
 
     Raises:
@@ -116,7 +117,7 @@ def read(path: Path | str) -> dict:
     return state
 
 
-def load_model(model: nn.Module, weights: dict) -> None:
+def load_model(model: nn.Module, weights: dict[str, Any]) -> None:
     """Put saved weights into a model, wrapped or not, whether or not their keys begin with `module.`.
 
     Raises:
@@ -150,7 +151,7 @@ def require_fit(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Non
         raise CheckpointError(f"the checkpoint is of another model: it has {more!r}, which this model lacks")
 
 
-def restore(state: dict, model: nn.Module, optimizer: Optimizer | None = None) -> None:
+def restore(state: dict[str, Any], model: nn.Module, optimizer: Optimizer | None = None) -> None:
     """Put a read checkpoint into a model and its optimizer.
 
     Raises:

@@ -10,7 +10,7 @@ STOP_SECONDS = 10.0
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-def end_child(child: subprocess.Popen, seconds: float = STOP_SECONDS) -> None:
+def end_child(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
     """Ask a process to end, and end it when it has not after so many seconds; one that has ended is no trouble."""
     child.terminate()
     try:
@@ -39,7 +39,7 @@ def interrupted_by_signals() -> Iterator[None]:
 
 
 def serve_child(
-    start: Callable[[], subprocess.Popen], look: Callable[[subprocess.Popen], float | None], name: str
+    start: Callable[[], subprocess.Popen[bytes]], look: Callable[[subprocess.Popen[bytes]], float | None], name: str
 ) -> int | None:
     """Start a process and look after it until it ends, or until Ctrl-C, SIGTERM or SIGHUP, which end it.
 

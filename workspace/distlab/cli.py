@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from distlab.errors import DistlabError
 from distlab.hosts import find, parse
@@ -37,8 +38,7 @@ def _hosts(options: argparse.Namespace, _: list[str]) -> int:
 
 
 def _status(failure: RunFailed) -> int:
-    ends = failure.result.ranks if failure.result else []
-    return next((end.status for end in ends if end.how == "left" and end.status > 0), 1)
+    return next((end.status for end in failure.result.ranks if end.how == "left" and end.status > 0), 1)
 
 
 def _run(options: argparse.Namespace, words: list[str]) -> int:
@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, do: Callable, help: str) -> argparse.ArgumentParser:
+    def verb(name: str, do: Callable[..., Any], help: str) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=help, description=help)
         sub.set_defaults(do=do)
         return sub
@@ -183,7 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = "; the script's own arguments follow --" if options.verb == "run" else ""
         parser.error(f"unknown argument {unknown[0]}{hint}")
     try:
-        return options.do(options, extra)
+        return int(options.do(options, extra))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

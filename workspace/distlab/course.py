@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 from distlab.errors import DistlabError
 from distlab.runs import WORKSPACE
@@ -14,6 +15,25 @@ class CourseError(DistlabError, ValueError):
     """Something was asked for that the course does not have; says what it has."""
 
 
+class Build(Protocol):
+    """How far something is that is built on this machine for one lesson."""
+
+    @property
+    def name(self) -> str:
+        """A word for it, `ready` at its end."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The same in a sentence."""
+        ...
+
+    @property
+    def remedy(self) -> str:
+        """What to do, if anything."""
+        ...
+
+
 @dataclass(frozen=True)
 class Lesson:
     """One notebook of the course.
@@ -21,8 +41,7 @@ class Lesson:
     Attributes:
         shortest: the shortest course that it is in, in hours.
         needs: packages beyond torch.
-        builds: when what it needs is built on this machine, tells how far that is: `name` ("ready" at its end),
-            `text` and `remedy`. No other lesson waits for it.
+        builds: when what it needs is built on this machine, tells how far that is. No other lesson waits for it.
         exercise: the exercise that ends it, as `check` takes it.
         exercise_hosts, exercise_launcher: where and how a check runs it.
     """
@@ -33,7 +52,7 @@ class Lesson:
     shortest: int
     teaches: str
     needs: tuple[str, ...] = ()
-    builds: Callable[[], object] | None = None
+    builds: Callable[[], Build] | None = None
     exercise: str | None = None
     exercise_hosts: str = "node1:2,node2:2"
     exercise_launcher: str = "torchrun"

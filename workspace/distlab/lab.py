@@ -105,13 +105,13 @@ def serve(port: int | None = None, browser: bool = True, bind: str | None = None
     here = "127.0.0.1" if bind == "0.0.0.0" else bind
     url = page(f"http://{here}:{port}", token)
 
-    def start() -> subprocess.Popen:
+    def start() -> subprocess.Popen[bytes]:
         with log.open("w") as out:
             return subprocess.Popen(command(port, bind), env=environment, stdout=out, stderr=out, cwd=WORKSPACE)
 
     opened = False
 
-    def look(server: subprocess.Popen) -> None:
+    def look(server: subprocess.Popen[bytes]) -> None:
         nonlocal opened
         wait_until(lambda: server.poll() is not None or _answers(f"http://{here}:{port}/api"), START_SECONDS, every=0.1)
         opened = server.poll() is None and _answers(f"http://{here}:{port}/api")

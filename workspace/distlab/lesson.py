@@ -11,6 +11,7 @@ import numbers
 import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import psutil
 
@@ -68,7 +69,7 @@ def claim(text: str, holds: object, measured: object = None) -> Verdict:
     return Verdict(true)
 
 
-def each(records: Iterable[dict] | Mapping[int, dict], key: str) -> list:
+def each(records: Iterable[dict[str, Any]] | Mapping[int, dict[str, Any]], key: str) -> list[Any]:
     """One value of every record, in rank order.
 
     Args:
@@ -97,20 +98,23 @@ def compare(guess: object, measured: object, unit: str = "", *, within: float = 
     if guess is None:
         print(f"You made no guess this time: it is {value}.")
         return
-    both = all(isinstance(side, numbers.Real) and not isinstance(side, bool) for side in (guess, measured))
     if guess == measured:
         print(f"You guessed {_number(guess)}, and it is {value}. Exactly.")
-    elif both and abs(guess - measured) <= within * abs(measured):
+    elif not (_is_number(guess) and _is_number(measured)):
+        print(f"You guessed {_number(guess)}; it is {value}. Now find out why.")
+    elif abs(guess - measured) <= within * abs(measured):
         print(f"You guessed {_number(guess)}, and it is {value}. Close enough.")
-    elif both:
+    else:
         more = "more" if measured > guess else "less"
         print(f"You guessed {_number(guess)}; it is {value}, {more} than you thought.")
-    else:
-        print(f"You guessed {_number(guess)}; it is {value}. Now find out why.")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _number(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if not _is_number(value):
         return str(value)
     return f"{value:,}" if isinstance(value, numbers.Integral) else f"{value:.3g}"
 
@@ -135,8 +139,8 @@ def source(script: str | Path) -> Shown:
 def diff(before: str | Path, after: str | Path, context: int = 2) -> Shown:
     """What changes from one script to the next, as a unified diff."""
     paths = find_script(before), find_script(after)
-    texts = [path.read_text().splitlines() for path in paths]
-    lines = list(difflib.unified_diff(*texts, *(path.name for path in paths), lineterm="", n=context))
+    old, new = (path.read_text().splitlines() for path in paths)
+    lines = list(difflib.unified_diff(old, new, paths[0].name, paths[1].name, lineterm="", n=context))
     title = f"{paths[0].name} → {paths[1].name}"
     if not lines:
         return Shown(f"{title}: no difference", _title(f"{title}: no difference"))

@@ -74,7 +74,7 @@ def free_port(address: str = LOOPBACK, wanted: int | None = None, others: bool =
     Takes and raises what `listen` does.
     """
     with listen(address, wanted, others)[0] as server:
-        return server.getsockname()[1]
+        return int(server.getsockname()[1])
 
 
 def free_ports(count: int, address: str = LOOPBACK) -> list[int]:

@@ -4,13 +4,13 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distlab.errors import DistlabError
 from distlab.runs import run_folder
 
 if TYPE_CHECKING:
-    from distlab.process import Rank
+    from distlab.process import Placement
 
 FOLDER = "metrics"
 OWN_KEYS = ("rank", "host", "time", "event")
@@ -53,7 +53,7 @@ def path_of(rank: int) -> Path:
     return folder / FOLDER / f"rank{rank}.jsonl"
 
 
-def log(me: "Rank", event: str, **values: object) -> None:
+def log(me: "Placement", event: str, **values: object) -> None:
     """Write one record of this rank: {rank, host, time (Unix, s), event, **values}.
 
     `distlab.records` has the fields of the package's own events.
@@ -80,7 +80,7 @@ def log(me: "Rank", event: str, **values: object) -> None:
         raise ReportNotWritten(error.errno, why) from None
 
 
-def read(folder: Path | str) -> list[dict]:
+def read(folder: Path | str) -> list[dict[str, Any]]:
     """All records of a run folder, in rank order, each rank's in the order of writing.
 
     The last line of a rank that was killed while it wrote is left out.

@@ -10,7 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def write_whole(path: Path | str, content: bytes | str, durable: bool = False, alone: bool = False) -> None:
+def write_whole(
+    path: Path | str, content: bytes | memoryview | str, durable: bool = False, alone: bool = False
+) -> None:
     """Write a file, or leave the one that is there as it was.
 
     Args:

@@ -14,8 +14,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -39,7 +41,7 @@ SWEEP_SECONDS = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def _start_nothing_more(*_: object) -> int:
+def _start_nothing_more(*_: Any, **__: Any) -> int:
     raise OSError("this agent ends")
 
 
@@ -50,7 +52,7 @@ class Agent:
         # Only messages may reach the other side, so whatever prints to stdout goes to stderr.
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
-        self._tasks: queue.Queue[dict] = queue.Queue()
+        self._tasks: queue.Queue[dict[str, Any]] = queue.Queue()
         self._folder = Path(tempfile.mkdtemp(prefix="distlab-"))
         # multiprocessing makes a folder for its sockets, and this agent ends too abruptly for it to be removed there.
         tempfile.tempdir = str(self._folder)
@@ -208,8 +210,10 @@ class Agent:
             self._stores.pop(id, None)
         self._say(event="port", id=id, port=port, taken=taken)
 
-    def _do_start(self, job: dict) -> None:
-        job = Job(**job)
+    def _do_start(self, job: dict[str, Any]) -> None:
+        self._start(Job(**job))
+
+    def _start(self, job: Job) -> None:
         lost = False
         folder = self._folder / job.id
         records, logs = self._records(job), folder / "logs"
@@ -229,7 +233,7 @@ class Agent:
         tail.start()
         pulse.start()
         reason = None
-        statuses: dict[int, int] = {}
+        statuses: Mapping[int, int] = {}
         try:
             if job.id not in self._stopped:
                 if commands.for_all(job.launcher):
@@ -262,7 +266,7 @@ class Agent:
         self,
         job: Job,
         pulse: Pulse,
-        statuses: dict[int, int],
+        statuses: Mapping[int, int],
         reason: str | None,
         dying: bool = False,
         lost: bool = False,
@@ -291,7 +295,7 @@ class Agent:
             stacks={str(rank): text for rank, text in self._stacks.items()},
         )
 
-    def _metrics(self, job: Job) -> list[dict]:
+    def _metrics(self, job: Job) -> list[dict[str, Any]]:
         found = []
         for rank in range(job.first_rank, job.first_rank + job.nproc):
             file = Path(job.run_dir) / "metrics" / f"rank{rank}.jsonl"
@@ -309,8 +313,8 @@ class Agent:
         dying: bool = False,
         lost: bool = False,
         reason: str | None = None,
-        ranks: list[dict] | None = None,
-        metrics: list[dict] | None = None,
+        ranks: list[dict[str, Any]] | None = None,
+        metrics: list[dict[str, Any]] | None = None,
         stacks: dict[str, str] | None = None,
     ) -> None:
         self._say(

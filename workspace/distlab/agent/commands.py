@@ -19,7 +19,10 @@ def for_all(launcher: str) -> bool:
 
 
 def _command(job: Job, program: Sequence[str], bin: str = "", exported: Sequence[str] = ()) -> list[str]:
-    return LAUNCHERS[job.launcher].command(Start(program, job.table, job.peers, job.join_seconds, bin, exported))
+    command = LAUNCHERS[job.launcher].command
+    if command is None:
+        raise ValueError(f"with {job.launcher} each host starts its own ranks")
+    return command(Start(program, job.table, job.peers, job.join_seconds, bin, exported))
 
 
 def real(job: Job, program: Sequence[str]) -> list[str]:

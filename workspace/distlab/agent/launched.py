@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -51,7 +52,12 @@ class Placeholders:
         """Write what placeholders need, and make the link by which they find it."""
         job = self.job
         self._own.mkdir()
-        spec = {"script": job.script, "args": job.args, "cwd": job.cwd, "env": {**os.environ, **job.env}}
+        spec: dict[str, Any] = {
+            "script": job.script,
+            "args": job.args,
+            "cwd": job.cwd,
+            "env": {**os.environ, **job.env},
+        }
         spec |= {"warm": not job.cold, "variables": dict(LAUNCHERS[job.launcher].variables)}
         (self.folder / "spec.json").write_text(json.dumps(spec))
         (self.folder / "spec.json").chmod(0o600)
@@ -61,7 +67,7 @@ class Placeholders:
         """Remove the link; placeholders that come later end with a message."""
         self._door.unlink(missing_ok=True)
 
-    def _told(self, ending: str) -> dict[int, dict]:
+    def _told(self, ending: str) -> dict[int, dict[str, Any]]:
         found = {}
         for file in self._own.glob(f"rank*.{ending}"):
             with suppress(OSError, ValueError):
@@ -85,9 +91,9 @@ class Placeholders:
                 write_whole(file, json.dumps({"status": process.exitcode, "time": time.time()}))
             elif process.exitcode is None and not psutil.pid_exists(self._pids[rank]):
                 process.kill()
-        return {rank: process.pid for rank, process in self._forked.items()}
+        return {rank: process.pid for rank, process in self._forked.items() if process.pid is not None}
 
-    def _fork(self, rank: int, asked: dict) -> None:
+    def _fork(self, rank: int, asked: dict[str, Any]) -> None:
         from distlab.agent.rank import run_for_launcher
 
         job = self.job
@@ -126,7 +132,7 @@ def _launcher_environment(job: Job, folder: Path) -> dict[str, str]:
     return {**known, "PATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
 
 
-def _start(job: Job, folder: Path, said: Path) -> subprocess.Popen:
+def _start(job: Job, folder: Path, said: Path) -> subprocess.Popen[bytes]:
     table = ",".join(f"{name}:{slots}" for name, slots in job.table)
     rank_variable = LAUNCHERS[job.launcher].variables["rank"]
     program = [sys.executable, "-S", str(Path(placeholder.__file__).resolve()), job.id, table, rank_variable]
@@ -161,13 +167,18 @@ def run(
     job, folder = placeholders.job, placeholders.folder
     said = folder / "launcher.txt"
     placeholders.open()
-    started, forked = time.monotonic(), {}
+    started = time.monotonic()
+    forked: dict[int, int] = {}
 
     def look() -> None:
         nonlocal forked
         before, forked = forked, placeholders.tend()
         if forked.keys() != before.keys():
             born(forked)
+
+    def no_rank_is_left() -> bool:
+        look()
+        return not placeholders.processes()
 
     try:
         launcher = _start(job, folder, said) if job.node_rank == 0 else None
@@ -178,7 +189,7 @@ def run(
                 break
             time.sleep(pause(time.monotonic() - started))
         if launcher is not None:
-            wait_until(lambda: stopped() or look() or not placeholders.processes(), AFTER_SECONDS)
+            wait_until(lambda: stopped() or no_rank_is_left(), AFTER_SECONDS)
     finally:
         placeholders.close()
     statuses = placeholders.statuses()

@@ -18,7 +18,7 @@ for name in PRELOAD:
     importlib.import_module(name)
 
 # Ranks skip the clean-up at exit of what was imported here: torch's alone takes longer than the fork.
-for finalizer in list(weakref.finalize._registry):
+for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # private, so not in the stub
     finalizer.atexit = False
 
 # A garbage collection in a rank would write to all these objects, and so copy the memory that ranks share.

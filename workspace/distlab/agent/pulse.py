@@ -14,6 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -53,7 +54,7 @@ class Pulse(threading.Thread):
         """
         # The elastic agent does not hand out its processes, which alone know a warm rank's exit status.
         # Those that died while others were forked are missing here: Python has collected them.
-        forked = {child.pid: child for child in multiprocessing.process._children}
+        forked = {child.pid: child for child in multiprocessing.process._children}  # type: ignore[attr-defined]  # private
         self._forked = {rank: forked[pid] for rank, pid in pids.items() if pid in forked}
         self._born = dict(pids)
 
@@ -103,10 +104,11 @@ class Pulse(threading.Thread):
         """Process ids of ranks, also of those that have not said yet which rank they are."""
         return self._born | self._pids
 
-    def record(self, rank: int) -> dict | None:
+    def record(self, rank: int) -> dict[str, Any] | None:
         """How a rank says that it ended, or None."""
         with suppress(OSError):
-            return json.loads((self._records / f"rank{rank}.ending.json").read_text())
+            record: dict[str, Any] = json.loads((self._records / f"rank{rank}.ending.json").read_text())
+            return record
         return None
 
     def running(self) -> dict[int, int]:

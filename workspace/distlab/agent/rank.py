@@ -1,12 +1,14 @@
 """What a warm rank does: it was forked with the imports done, and now becomes the script."""
 
 import atexit
+import io
 import multiprocessing
 import os
 import runpy
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def _leave_group() -> None:
@@ -28,7 +30,7 @@ def _forget_the_fork() -> None:
     multiprocessing.set_start_method(None, force=True)
 
 
-def run_script(spec: dict) -> None:
+def run_script(spec: dict[str, Any]) -> None:
     """Run `spec['script']` as `python script args` would, in a forked rank.
 
     An error is kept for the launcher, which shows the one that matters, and not printed here.
@@ -36,7 +38,8 @@ def run_script(spec: dict) -> None:
     os.environ.update(spec["env"])
     os.chdir(spec["cwd"])
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
     sys.argv = [spec["script"], *spec["args"]]
     sys.path.insert(0, str(Path(spec["script"]).parent))
     _forget_the_fork()
@@ -64,7 +67,7 @@ def run_script(spec: dict) -> None:
         sys.exit(status)
 
 
-def run_for_launcher(spec: dict) -> None:
+def run_for_launcher(spec: dict[str, Any]) -> None:
     """As `run_script`, for a rank that an agent forked for a launcher; it writes to files in `spec['logs']`."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(f"{spec['logs']}/{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from distlab.agent.job import Job, flags
 from distlab.agent.pace import pause
@@ -66,7 +67,7 @@ def warm() -> None:
     probe.join()
 
 
-def _shutdown_timeout(elastic: type) -> dict[str, int]:
+def _shutdown_timeout(elastic: type) -> dict[str, Any]:
     # Older releases of torch lack the argument; there the run is stopped as soon as `pulse` sees the first failure.
     return {"shutdown_timeout": 2} if "shutdown_timeout" in inspect.signature(elastic).parameters else {}
 
@@ -89,14 +90,15 @@ def run_warm(job: Job, logs: Path, born: Callable[[Mapping[int, int]], None]) ->
 
     class Elastic(LocalElasticAgent):
         def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
-            pids = super()._start_workers(worker_group)
+            pids: dict[int, int] = super()._start_workers(worker_group)
             born({job.first_rank + local_rank: pid for local_rank, pid in pids.items()})
             self._started = time.monotonic()
             return pids
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             time.sleep(pause(time.monotonic() - self._started))
-            return super()._monitor_workers(worker_group)
+            seen: RunResult = super()._monitor_workers(worker_group)
+            return seen
 
     meeting = RendezvousParameters(
         backend="static",

@@ -2,13 +2,13 @@
 
 import json
 import threading
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
 
 _lock = threading.Lock()
 
 
-def send(stream: TextIO, /, **message: object) -> None:
+def send(stream: IO[str], /, **message: object) -> None:
     """Write one message whole; threads may call it at once."""
     line = json.dumps(message) + "\n"
     with _lock:
@@ -16,7 +16,7 @@ def send(stream: TextIO, /, **message: object) -> None:
         stream.flush()
 
 
-def receive(stream: TextIO) -> Iterator[dict]:
+def receive(stream: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Messages until the other side is gone. Lines that are no message are skipped."""
     for line in stream:
         # A login shell over ssh may print a greeting, and a sender that is killed may leave half a line.

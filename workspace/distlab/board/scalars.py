@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -18,11 +19,11 @@ def _numbers(tag: str, value: object) -> Iterator[Summary.Value]:
         for name, part in value.items():
             yield from _numbers(f"{tag}/{name}", part)
     # Exact types, because isinstance takes True and False for numbers.
-    elif type(value) in (int, float):
+    elif type(value) is int or type(value) is float:
         yield Summary.Value(tag=tag, simple_value=float(value))
 
 
-def _event(record: dict) -> Event | None:
+def _event(record: dict[str, Any]) -> Event | None:
     name = record["event"]
     if not isinstance(name, str):
         raise TypeError("an event has a name")

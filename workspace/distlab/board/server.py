@@ -63,7 +63,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
 
 
-def _start(mirror: Path, port: int, bind: str, log: Path) -> subprocess.Popen:
+def _start(mirror: Path, port: int, bind: str, log: Path) -> subprocess.Popen[bytes]:
     parent = os.getpid()
 
     def begin() -> None:
@@ -93,12 +93,12 @@ def _answers(host: str, port: int) -> bool:
         return False
 
 
-def _keeper(mirror: Mirror, port: int, bind: str) -> Callable[[subprocess.Popen], float]:
+def _keeper(mirror: Mirror, port: int, bind: str) -> Callable[[subprocess.Popen[bytes]], float]:
     """What keeps the mirror up to date, says where TensorBoard is once it answers, and when to look next."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
     said = False
 
-    def look(_: subprocess.Popen) -> float:
+    def look(_: subprocess.Popen[bytes]) -> float:
         nonlocal said
         began = time.thread_time()
         mirror.look()

@@ -11,7 +11,7 @@ from distlab.checks.engine import Observed, Requirements
 from distlab.checks.result import CheckResult, Requirement
 from distlab.checks.trouble import explain
 from distlab.course import CourseError
-from distlab.hosts import HostsError, parse
+from distlab.hosts import Host, HostsError, parse
 from distlab.launch import RunFailed, run
 from distlab.runs import WORKSPACE
 
@@ -35,10 +35,11 @@ def lesson_of(exercise: str) -> str:
 
 def requirements_of(exercise: str) -> Requirements:
     """What must hold of it."""
-    return import_module(f"distlab.lessons.{lesson_of(exercise)}.check.requirements").REQUIREMENTS
+    found: Requirements = import_module(f"distlab.lessons.{lesson_of(exercise)}.check.requirements").REQUIREMENTS
+    return found
 
 
-def _find(exercise: str, file: str | os.PathLike | None) -> Path:
+def _find(exercise: str, file: str | os.PathLike[str] | None) -> Path:
     if exercise not in names():
         close = difflib.get_close_matches(str(exercise), names(), 1)
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(names())}"
@@ -71,7 +72,7 @@ def _syntax(path: Path) -> str | None:
 
 def check(
     exercise: str,
-    file: str | os.PathLike | None = None,
+    file: str | os.PathLike[str] | None = None,
     hosts: str | None = None,
     timeout: float = 20.0,
 ) -> CheckResult:
@@ -103,14 +104,14 @@ def check(
     return result
 
 
-def _observe(exercise: str, path: Path, where: list, timeout: float) -> Observed:
+def _observe(exercise: str, path: Path, where: list[Host], timeout: float) -> Observed:
     """Run the probe of an exercise with a file that Python can read."""
     # Without GPUs a check gives the same answer on every machine.
     env = {"CUDA_VISIBLE_DEVICES": "", "DISTLAB_JOIN_TIMEOUT": str(timeout + 10)}
     lesson = lesson_of(exercise)
     probe, launcher = course.FOLDER / lesson / "check" / "probe.py", course.folders()[lesson].exercise_launcher
-    how = {"hosts": where, "launcher": launcher, "timeout": timeout + START_SECONDS}
+    words, limit = (str(path), str(timeout)), timeout + START_SECONDS
     try:
-        return Observed(run(probe, str(path), str(timeout), env=env, quiet=True, **how), None)
+        return Observed(run(probe, *words, hosts=where, launcher=launcher, timeout=limit, env=env, quiet=True), None)
     except RunFailed as failure:
         return Observed(failure.result, explain(failure.result, _shown(path)))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 from unittest import mock
 
 import torch
@@ -12,7 +13,7 @@ GPUS = 2
 PLACES = [(0, 0), (1, 1), (2, 0), (3, 1), (1, 0), (2, 1)]
 
 
-def choices(device_for: Callable[[int, int], object]) -> list[dict]:
+def choices(device_for: Callable[[int, int], Any]) -> list[dict[str, Any]]:
     """What `device_for(rank, local_rank)` answers on a host with GPUS GPUs, and on one without any."""
     made = []
     for gpus, places in ((GPUS, PLACES), (0, PLACES[1:2])):
@@ -26,8 +27,8 @@ def choices(device_for: Callable[[int, int], object]) -> list[dict]:
     return made
 
 
-def _pretend(device_for: Callable[[int, int], object], gpus: int, rank: int, local_rank: int) -> str:
-    current: list = [0]
+def _pretend(device_for: Callable[[int, int], Any], gpus: int, rank: int, local_rank: int) -> str:
+    current: list[Any] = [0]
     kind = torch.device("cuda") if gpus else None
     answers = {
         "torch.cuda.is_available": lambda: gpus > 0,

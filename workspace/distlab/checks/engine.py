@@ -14,6 +14,7 @@ sentence, or None when there is none.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distlab.checks.result import Requirement
 from distlab.launch import RunResult
@@ -30,11 +31,11 @@ class Observed:
     result: RunResult
     trouble: str | None
 
-    def each(self, event: str) -> list[dict]:
+    def each(self, event: str) -> list[dict[str, Any]]:
         """Each rank's last record of an event, in rank order."""
         return [record for _, record in sorted(self.result.last(event).items())]
 
-    def first(self, event: str) -> dict:
+    def first(self, event: str) -> dict[str, Any]:
         """The last record of an event by the first rank that has one."""
         return self.each(event)[0]
 

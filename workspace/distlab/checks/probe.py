@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any, NoReturn
 
 import torch
 
@@ -24,7 +25,7 @@ from distlab.process import Placement, read_placement
 LINGER_SECONDS = {"raised": 0.5, "stuck": 3.0}
 
 
-def place_in(file: str, stack: traceback.StackSummary) -> dict:
+def place_in(file: str, stack: traceback.StackSummary) -> dict[str, Any]:
     """The innermost line of the attendee's file on a stack, as `line` and `code`; empty when there is none."""
     own = [frame for frame in stack if frame.filename == file]
     if not own:
@@ -43,7 +44,7 @@ class Attempt:
 
     def __init__(self, me: Placement, file: str, seconds: float) -> None:
         self.me, self.file, self.seconds = me, file, seconds
-        self.doing: dict = {}
+        self.doing: dict[str, Any] = {}
         self._module: ModuleType | None = None
 
     @classmethod
@@ -58,7 +59,7 @@ class Attempt:
         return cls(read_placement(), sys.argv[1], min(float(sys.argv[2]), patience))
 
     @contextmanager
-    def watched(self):
+    def watched(self) -> Iterator[None]:
         """Report an error, or a stand-still of more than `seconds`, and end this rank."""
         done = threading.Event()
         threading.Thread(target=self._watch, args=[done, threading.get_ident()], daemon=True).start()
@@ -87,14 +88,16 @@ class Attempt:
         # An attendee's folder keeps what the attendee put there, and nothing else.
         sys.dont_write_bytecode = True
         spec = importlib.util.spec_from_file_location("attempt", self.file)
+        # `check` starts a rank only for a file of Python's.
+        assert spec and spec.loader
         self._module = importlib.util.module_from_spec(spec)
         # Loading workers find functions by the module's name.
         sys.modules["attempt"] = self._module
         spec.loader.exec_module(self._module)
 
-    def function(self, name: str, *parameters: str) -> Callable:
+    def function(self, name: str, *parameters: str) -> Callable[..., Any]:
         """A function of the attendee's file that can be called with these arguments by name."""
-        found = getattr(self._module, name, None)
+        found: Callable[..., Any] | None = getattr(self._module, name, None)
         wanted = f"{name}({', '.join(parameters)})"
         if not callable(found):
             self._missing(f"has no function {wanted}")
@@ -105,10 +108,10 @@ class Attempt:
             self._missing(f"has {name}({', '.join(signature.parameters)}), which cannot be called as {wanted}")
         return found
 
-    def replace(self, name: str, by: Callable) -> None:
+    def replace(self, name: str, by: Callable[..., Any]) -> None:
         """Let the other functions of the attendee's file call another one by this name."""
         setattr(self._module, name, by)
 
-    def _missing(self, what: str) -> None:
+    def _missing(self, what: str) -> NoReturn:
         report.log(self.me, "missing", what=what)
         raise SystemExit(1)

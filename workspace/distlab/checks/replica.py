@@ -1,5 +1,7 @@
 """The net and the samples on which ranks of a check train, what each rank sees, and one process that does it all."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -24,7 +26,8 @@ class Net(nn.Module):
         """(N, FEATURES) to logits (N, CLASSES)."""
         for layer in (self.first, self.second, self.third):
             x = torch.tanh(layer(x.flatten(1)))
-        return self.head(x * self.scale)
+        logits: Tensor = self.head(x * self.scale)
+        return logits
 
 
 def samples(n: int) -> tuple[Tensor, Tensor]:
@@ -41,7 +44,7 @@ class Batches:
         self.batches: list[list[int]] = []
         self.losses: list[float] = []
 
-    def see(self, inputs: tuple, logits: Tensor) -> None:
+    def see(self, inputs: tuple[Any, ...], logits: Tensor) -> None:
         """Samples are told by their values, so any loader will do."""
         batch = torch.cdist(inputs[0].detach().flatten(1).float(), self.x).argmin(1)
         self.batches.append(batch.tolist())
@@ -72,7 +75,9 @@ def apart(one: Tensor, other: Tensor) -> float:
     return float((one - other).abs().max())
 
 
-def as_number(returned: object) -> dict:
+def as_number(returned: object) -> dict[str, Any]:
     """What `train` returned, for the report: `returned` is None when it is no number."""
-    number = isinstance(returned, (int, float)) or (isinstance(returned, Tensor) and returned.numel() == 1)
-    return {"returned": float(returned) if number else None, "returned_type": type(returned).__name__}
+    number = None
+    if isinstance(returned, (int, float)) or (isinstance(returned, Tensor) and returned.numel() == 1):
+        number = float(returned)
+    return {"returned": number, "returned_type": type(returned).__name__}

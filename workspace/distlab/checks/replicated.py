@@ -7,6 +7,7 @@ group (size of it, 0 when there was none), returned, returned_type, saves, local
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from distlab.checks.result import plural
 
@@ -14,13 +15,13 @@ from distlab.checks.result import plural
 CLOSE = 1e-4
 
 
-def epoch_batches(record: dict, epoch: int) -> slice:
+def epoch_batches(record: dict[str, Any], epoch: int) -> slice:
     """Which of a rank's batches belong to an epoch."""
     steps = len(record["batches"]) // record["epochs"]
     return slice(epoch * steps, (epoch + 1) * steps)
 
 
-def seen(record: dict, epoch: int) -> list[int]:
+def seen(record: dict[str, Any], epoch: int) -> list[int]:
     """Samples that a rank trained on in an epoch, in its order."""
     return [sample for batch in record["batches"][epoch_batches(record, epoch)] for sample in batch]
 
@@ -35,7 +36,7 @@ def close(difference: float | None) -> bool:
     return difference is not None and difference <= CLOSE
 
 
-def join_fault(ranks: Sequence[dict], start: str, whole: str) -> str | None:
+def join_fault(ranks: Sequence[dict[str, Any]], start: str, whole: str) -> str | None:
     """Ranks that trained alone, or in a group of some.
 
     Args:
@@ -55,7 +56,7 @@ def join_fault(ranks: Sequence[dict], start: str, whole: str) -> str | None:
     return None
 
 
-def device_fault(choices: Sequence[dict]) -> str | None:
+def device_fault(choices: Sequence[dict[str, Any]]) -> str | None:
     """A rank that takes another's GPU, or one that is not there."""
     for choice in choices:
         (rank, local_rank), gpus = choice["place"], choice["gpus"]
@@ -70,7 +71,7 @@ def device_fault(choices: Sequence[dict]) -> str | None:
     return None
 
 
-def share_fault(ranks: Sequence[dict], same: str) -> str | None:
+def share_fault(ranks: Sequence[dict[str, Any]], same: str) -> str | None:
     """Samples of the first epoch that two ranks saw, or none.
 
     Args:
@@ -106,7 +107,7 @@ def share_fault(ranks: Sequence[dict], same: str) -> str | None:
     return None
 
 
-def order_fault(ranks: Sequence[dict]) -> str | None:
+def order_fault(ranks: Sequence[dict[str, Any]]) -> str | None:
     """An epoch in the order of the one before."""
     for record in ranks:
         orders = [seen(record, epoch) for epoch in range(record["epochs"])]
@@ -124,7 +125,7 @@ def order_fault(ranks: Sequence[dict]) -> str | None:
     return None
 
 
-def loss_fault(ranks: Sequence[dict], add_up: str, everywhere: str) -> str | None:
+def loss_fault(ranks: Sequence[dict[str, Any]], add_up: str, everywhere: str) -> str | None:
     """A returned loss that is not the mean over all samples of the last epoch.
 
     Args:
@@ -160,7 +161,7 @@ def loss_fault(ranks: Sequence[dict], add_up: str, everywhere: str) -> str | Non
     )
 
 
-def save_fault(ranks: Sequence[dict], found: dict) -> str | None:
+def save_fault(ranks: Sequence[dict[str, Any]], found: dict[str, Any]) -> str | None:
     """A checkpoint that the wrong ranks wrote, or that does not hold the trained model.
 
     Args:

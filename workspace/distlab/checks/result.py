@@ -1,6 +1,7 @@
 """What a check hands back, and how it reads."""
 
 import textwrap
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from distlab.launch import RunResult
@@ -89,7 +90,7 @@ class CheckResult:
         return [f"  {MARKS[requirement.state]} {requirement.text}" for requirement in self.requirements]
 
     def _says(self) -> list[str]:
-        if not self.printed:
+        if not self.run or not self.printed:
             return []
         host = {end.rank: end.host for end in self.run.ranks}
         lines = [f"  {host[rank]}:{rank} | {text}" for rank, text in self.printed[:MOST_PRINTED]]
@@ -109,12 +110,12 @@ class CheckResult:
         return lines
 
 
-def listed(items: list) -> str:
+def listed(items: Iterable[object]) -> str:
     """`0`, `0 and 2`, `0, 1 and 2`."""
     *front, last = map(str, items)
     return f"{', '.join(front)} and {last}" if front else last
 
 
-def plural(word: str, items: list) -> str:
+def plural(word: str, items: Collection[object]) -> str:
     """`rank 0`, `ranks 0 and 2`, `ranks 0, 1 and 2`."""
     return f"{word}{'s' if len(items) > 1 else ''} {listed(items)}"

@@ -3,6 +3,7 @@
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,15 +22,15 @@ class Saves:
         save = torch.save
 
         @functools.wraps(save)
-        def saves(content: object, f: object, *args, **kwargs) -> None:
+        def saves(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
             # A buffer in memory is no file.
             self.count += isinstance(f, (str, os.PathLike)) or hasattr(f, "name")
-            save(content, f, *args, **kwargs)
+            save(obj, f, *args, **kwargs)
 
         torch.save = saves
 
 
-def saved(path: Path, net: nn.Module) -> dict:
+def saved(path: Path, net: nn.Module) -> dict[str, Any]:
     """What is in the checkpoint: a `fault` in a word, or the largest difference to the net."""
     if not path.exists():
         return {"fault": "absent"}

@@ -1,6 +1,7 @@
 """From a job that did not end well to one sentence about the attendee's file."""
 
 import signal
+from typing import Any
 
 from distlab.checks.result import plural
 from distlab.launch import RunResult
@@ -59,12 +60,12 @@ def _first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
 
 
-def _innocent(record: dict) -> bool:
+def _innocent(record: dict[str, Any]) -> bool:
     end = {"how": "raised", "type": record["type"], "message": record["message"]}
     return lost_a_peer(Ending(record["rank"], record["host"], 1, end))
 
 
-def _say_raised(record: dict, file: str, who: str) -> str:
+def _say_raised(record: dict[str, Any], file: str, who: str) -> str:
     where = f"{file}, line {record['line']}" if "line" in record else file
     of = f", {who}" if who else ""
     # torch raises it too, for what a backend cannot do.
@@ -79,11 +80,11 @@ def _say_raised(record: dict, file: str, who: str) -> str:
     return f"{where}{of}: {said}{hint}"
 
 
-def _place(record: dict) -> str:
+def _place(record: dict[str, Any]) -> str:
     return f"at line {record['line']}, {record['code']}" if "line" in record else "outside the file"
 
 
-def _say_waiting(waiting: dict[int, dict], others: dict[int, str], file: str) -> str:
+def _say_waiting(waiting: dict[int, dict[str, Any]], others: dict[int, str], file: str) -> str:
     """Who stood where: `ranks 1 and 3 waited at line 57, dist.all_reduce(total), while rank 0 had finished`."""
     if not others and len({_place(record) for record in waiting.values()}) == 1:
         record = next(iter(waiting.values()))

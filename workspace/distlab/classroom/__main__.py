@@ -1,6 +1,7 @@
 """`python3 -m distlab.classroom VERB`, which `make up`, `down`, `urls` and `preflight` call."""
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 
@@ -61,10 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; 0 when all went well."""
     options = _parser().parse_args(argv)
     # Docker writes to the same file or pipe, and our line belongs before its own.
-    sys.stdout.reconfigure(line_buffering=True)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
     try:
         with interrupted_by_signals():
-            return options.do(options)
+            return int(options.do(options))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

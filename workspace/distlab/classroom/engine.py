@@ -112,7 +112,7 @@ def compose_version() -> str:
     """
     said = ask("docker", "compose", "version", "--format", "json").stdout
     try:
-        version = json.loads(said)["version"].removeprefix("v")
+        version = str(json.loads(said)["version"]).removeprefix("v")
     except (ValueError, LookupError, TypeError):
         raise ClassroomError("Docker Compose v2 is not installed", INSTALL_COMPOSE) from None
     if _numbers(version) < OLDEST_COMPOSE:
@@ -150,9 +150,9 @@ def containers() -> list[Container]:
     )
     found = []
     for line in docker("ps", "-a", "--no-trunc", "--format", "\t".join(fields)).splitlines():
-        *words, published = line.split("\t")
+        id, project, service, started_from, state, published = line.split("\t")
         ports = {int(inside): int(here) for here, inside in re.findall(r":([0-9]+)->([0-9]+)/tcp", published)}
-        found.append(Container(*words, ports))
+        found.append(Container(id, project, service, started_from, state, ports))
     return found
 
 

@@ -24,7 +24,7 @@ def is_free(bind: str, port: int) -> bool:
             raise ClassroomError(
                 f"WORKSHOP_BIND={bind} is no address of this machine", "use 127.0.0.1, or 0.0.0.0 for all of them"
             ) from None
-        return number == errno.EACCES
+        return bool(number == errno.EACCES)
     return True
 
 

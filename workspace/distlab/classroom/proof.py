@@ -107,7 +107,7 @@ def prove(settings: Mapping[str, str]) -> list[Diagnosis]:
     project = Project(NAME)
     # A preflight that was killed could not clear up.
     clear(project)
-    diagnoses = []
+    diagnoses: list[Diagnosis] = []
     try:
         found = gpus.choose(settings)
         project = make(settings, found)

@@ -21,14 +21,14 @@ def agree(
         Exception: this rank's own failure.
         HostDataError: another rank's failure, with its host and rank; or hosts hold different data.
     """
-    found, failure = None, None
+    found: Prepared | Exception
     try:
         found = get()
     except Exception as error:
-        failure = error
-    cards = _exchange(me, found, failure)
-    if failure is not None:
-        raise failure
+        found = error
+    cards = _exchange(me, found)
+    if isinstance(found, Exception):
+        raise found
     for card in cards:
         if card["failure"]:
             raise HostDataError(f"rank {card['rank']} on {card['host']}: {card['failure']}")
@@ -47,9 +47,9 @@ def agree(
     return found
 
 
-def _exchange(me: "Rank", found: Prepared | None, failure: Exception | None) -> list[dict]:
-    card = {"rank": me.rank, "host": me.host, "failure": str(failure) if failure else ""}
-    if found:
+def _exchange(me: "Rank", found: Prepared | Exception) -> list[dict]:
+    card = {"rank": me.rank, "host": me.host, "failure": str(found) if isinstance(found, Exception) else ""}
+    if isinstance(found, Prepared):
         facts = found.facts
         card |= {"name": facts["name"], "note": found.note, "digest": facts["digest"]}
         card["what"] = f"{facts['train']:,} + {facts['val']:,} images of {facts['name']}"

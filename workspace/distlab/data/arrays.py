@@ -23,8 +23,8 @@ def write(part: Path, train: Split, val: Split, classes: list[str], **facts: obj
         images, labels = np.ascontiguousarray(images, np.uint8), np.ascontiguousarray(labels, np.int64)
         np.save(part / f"{split}-images.npy", images)
         np.save(part / f"{split}-labels.npy", labels)
-        digest.update(images)
-        digest.update(labels)
+        digest.update(images.data)
+        digest.update(labels.data)
     mean, std = channel_moments(train[0])
     return {
         "kind": "arrays",

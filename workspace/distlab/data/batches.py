@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sized
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ SHARED_MEMORY = "/dev/shm"
 BATCHES_PER_WORKER = 3
 
 
-class Batch(Sequence):
+class Batch:
     """Samples fetched together: a sequence of (image, label), which `collate` takes apart without copying."""
 
     def __init__(self, images: Tensor, labels: Tensor) -> None:
@@ -29,11 +29,12 @@ class Batch(Sequence):
         return self.images[index], int(self.labels[index])
 
 
-def collate(samples: Sequence) -> tuple[Tensor, Tensor]:
+def collate(samples: Batch | list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
     """Images (N, C, H, W) and labels (N,), int64."""
     if isinstance(samples, Batch):
         return samples.images, samples.labels
-    return default_collate(samples)
+    images, labels = default_collate(samples)
+    return images, labels
 
 
 def loader(
@@ -70,6 +71,13 @@ def loader(
     )
 
 
+def size_of(samples: object) -> int:
+    """How many there are in a data set or a sampler: torch's types leave the length out, since some have none."""
+    if not isinstance(samples, Sized):
+        raise TypeError(f"a {type(samples).__name__} has no length")
+    return len(samples)
+
+
 def shard(dataset: Dataset, rank: int, world_size: int) -> Subset:
     """A rank's part of a data set: each sample on exactly one rank, sizes differ by at most one.
 
@@ -77,7 +85,7 @@ def shard(dataset: Dataset, rank: int, world_size: int) -> Subset:
     """
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} lies outside a world of {world_size}")
-    return Subset(dataset, range(rank, len(dataset), world_size))
+    return Subset(dataset, range(rank, size_of(dataset), world_size))
 
 
 def require_samples(n_samples: int, world_size: int) -> None:
@@ -94,7 +102,7 @@ def require_samples(n_samples: int, world_size: int) -> None:
 
 
 def _workers_that_fit(workers: int, batch_size: int, dataset: Dataset) -> int:
-    if not os.path.isdir(SHARED_MEMORY) or not len(dataset):
+    if not os.path.isdir(SHARED_MEMORY) or not size_of(dataset):
         return workers
     status = os.statvfs(SHARED_MEMORY)
     me = read_placement()

@@ -42,4 +42,4 @@ def make(part: Path, root: Path, say: Callable[[str], None]) -> dict:
     finally:
         shutil.rmtree(part / "work", ignore_errors=True)
     splits = [(split.data.transpose(0, 3, 1, 2), np.asarray(split.targets)) for split in (train, val)]
-    return arrays.write(part, *splits, list(train.classes), source="torchvision")
+    return arrays.write(part, splits[0], splits[1], list(train.classes), source="torchvision")

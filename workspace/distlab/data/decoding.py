@@ -2,10 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from distlab.errors import DistlabError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 ENDINGS = {".jpg", ".jpeg", ".png"}
 # Where a whole file of each format ends: JPEG's end-of-image, PNG's IEND chunk.
@@ -61,7 +65,7 @@ def describe(path: str | os.PathLike, name: str, reason: str) -> str:
     return f"{path} (class {name}, {os.stat(path).st_size:,} bytes): {reason}"
 
 
-def _in_8_bits(image):
+def _in_8_bits(image: "Image.Image") -> "Image.Image":
     if not image.mode.startswith("I"):
         return image
     from PIL import Image
@@ -70,7 +74,7 @@ def _in_8_bits(image):
     return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8))
 
 
-def _central_square(image):
+def _central_square(image: "Image.Image") -> "Image.Image":
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -67,6 +67,10 @@ class ImageSet(Dataset):
 
     def pixels(self, indices: Tensor) -> Tensor:
         """The images at these indices (N,), not normalised, (N, C, H, W) uint8."""
+        raise NotImplementedError
+
+    def subset(self, indices: Tensor) -> "ImageSet":
+        """A set of its own with only these samples."""
         raise NotImplementedError
 
     def _normalise(self, pixels: Tensor) -> Tensor:
@@ -151,7 +155,7 @@ def load(
     """
     if limit is not None and limit < 1:
         raise SettingError(f"limit={limit} leaves nothing to train on: give 1 or more")
-    how = {"root": root, "leads": me is None or me.local_rank == 0}
+    how: dict[str, Any] = {"root": root, "leads": me is None or me.local_rank == 0}
 
     def get() -> Prepared:
         return prepare(name, on_damaged=on_damaged, size=size, **how)

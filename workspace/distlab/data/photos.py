@@ -6,8 +6,14 @@ A stand-in for ImageNet: its classes mean nothing, and the crops of one photogra
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from distlab.data.store import Unavailable
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 # Public domain or CC0 by scikit-image's docstrings; the last two CC BY 2.0.
 PHOTOGRAPHS = {
@@ -53,10 +59,12 @@ def make(part: Path) -> dict:
 def _below_package(home: str) -> Path:
     package, below = home.split("/", 1)
     spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise Unavailable(f"photos are cut from those of {package}, which is not installed here")
     return Path(spec.origin).parent / below
 
 
-def _cut(photo, part: Path, name: str, random: np.random.Generator) -> None:
+def _cut(photo: "Image.Image", part: Path, name: str, random: np.random.Generator) -> None:
     width, height = photo.size
     edge = int(height * TRAIN_SHARE)
     bands = {"train": (0, edge), "val": (edge, height)}

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from distlab.data import folder
 from distlab.data.store import DataError, Prepared, Unavailable, data_root, once, speak
@@ -42,7 +43,7 @@ def prepare(
     if on_damaged not in ("stop", "skip"):
         raise SettingError(f"on_damaged={on_damaged!r} is unknown: use 'stop' or 'skip'")
     home = data_root(root)
-    how = {"leads": leads, "retry": retry, "say": say}
+    how: dict[str, Any] = {"leads": leads, "retry": retry, "say": say}
     if name == "fashion-mnist":
         return _fashion_or_digits(home, **how)
     if name == "digits":
@@ -67,7 +68,7 @@ def prepare(
     return found
 
 
-def _fashion_or_digits(home: Path, **how) -> Prepared:
+def _fashion_or_digits(home: Path, **how: Any) -> Prepared:
     from distlab.data import fashion
 
     try:
@@ -76,7 +77,7 @@ def _fashion_or_digits(home: Path, **how) -> Prepared:
         return fall_back(home, str(error), **how)
 
 
-def fall_back(home: Path, reason: str, **how) -> Prepared:
+def fall_back(home: Path, reason: str, **how: Any) -> Prepared:
     """scikit-learn's digits in place of Fashion-MNIST, with a note that says why and what to do."""
     from distlab.data import digits
 

@@ -1,6 +1,11 @@
 """What is here, what will work, what is wrong and how to mend it."""
 
+from typing import TYPE_CHECKING
+
 from distlab.doctor.diagnosis import Diagnosis, print_findings
+
+if TYPE_CHECKING:
+    from distlab.doctor.checks import examine
 
 __all__ = ["Diagnosis", "examine", "print_findings"]
 

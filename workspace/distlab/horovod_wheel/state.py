@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -30,7 +31,7 @@ def proof_file() -> Path:
     return Path(sys.prefix) / ".horovod.json"
 
 
-def keep_proof(known: dict) -> None:
+def keep_proof(known: dict[str, Any]) -> None:
     """Keep that the Horovod of this environment was proved, and what it is."""
     proof_file().write_text(json.dumps(known) + "\n")
 
@@ -54,7 +55,7 @@ def forget() -> None:
     _told().unlink(missing_ok=True)
 
 
-def _write(what: dict) -> None:
+def _write(what: dict[str, Any]) -> None:
     with suppress(OSError):
         _told().parent.mkdir(parents=True, exist_ok=True)
         half = _told().with_suffix(f".{os.getpid()}")
@@ -62,12 +63,13 @@ def _write(what: dict) -> None:
         half.replace(_told())
 
 
-def installed() -> dict | None:
+def installed() -> dict[str, Any] | None:
     """What was proved of the Horovod in this environment, or None."""
     if importlib.util.find_spec("horovod") is None:
         return None
     with suppress(OSError, ValueError):
-        return json.loads(proof_file().read_text())
+        known: dict[str, Any] = json.loads(proof_file().read_text())
+        return known
     return None
 
 
@@ -83,7 +85,7 @@ def current() -> State:
     if known and serves(nccl=False):
         parts = "gloo, MPI and NCCL" if known["nccl"] else "gloo and MPI"
         return State("ready", f"Horovod {known['version']} with {parts}")
-    told: dict = {}
+    told: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         told = json.loads(_told().read_text())
     if "failed" in told:

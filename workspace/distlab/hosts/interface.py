@@ -19,7 +19,7 @@ def source_address(peer: str) -> str | None:
     """This host's own IPv4 address on the way to a peer, or None without a route or a name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError, UnicodeError):
         probe.connect((peer, ANY_PORT))
-        return probe.getsockname()[0]
+        return str(probe.getsockname()[0])
     return None
 
 
@@ -56,5 +56,6 @@ def leading_to(peers: Iterable[str]) -> str | None:
 def socket_variables(peers: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that make gloo and NCCL meet the peers, but for those that are set already."""
     name = leading_to(peers)
-    wanted = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name else ()
-    return {variable: name for variable in wanted if not environ.get(variable)}
+    if not name:
+        return {}
+    return {variable: name for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if not environ.get(variable)}

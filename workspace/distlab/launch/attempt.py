@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from distlab.agent.job import Job
 from distlab.launch.connection import Connection
@@ -25,8 +26,8 @@ class Attempt:
 
     def __init__(self, jobs: Mapping[str, Job], output: RankOutput, session: Session) -> None:
         self.jobs, self.output, self._session = jobs, output, session
-        self.ended: dict[str, dict] = {}
-        self.gone: dict[str, dict] = {}
+        self.ended: dict[str, dict[str, Any]] = {}
+        self.gone: dict[str, dict[str, Any]] = {}
         self.first_failure: float | None = None
         self._stacks_told: set[str] = set()
 
@@ -70,7 +71,7 @@ class Attempt:
             if enough():
                 return
 
-    def _hear(self, host: str, message: dict) -> None:
+    def _hear(self, host: str, message: dict[str, Any]) -> None:
         job = self.jobs.get(host)
         if job is None or message.get("id", job.id) != job.id or host in self.ended:
             return

@@ -11,6 +11,7 @@ import threading
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from distlab.agent.placeholder import close_doors
 from distlab.agent.wire import receive, send
@@ -51,7 +52,7 @@ class Connection:
         HostError: there is no ssh on this machine.
     """
 
-    def __init__(self, host: Host, inbox: queue.Queue) -> None:
+    def __init__(self, host: Host, inbox: queue.Queue[tuple[str, dict[str, Any]]]) -> None:
         self.host = host
         self.said_hello = False
         self._inbox = inbox
@@ -77,12 +78,15 @@ class Connection:
             )
         except (FileNotFoundError, PermissionError) as error:
             raise HostError(f"{host.name} cannot be reached: {command[0]!r}: {error.strerror}") from None
+        # Both are pipes, as asked for above.
+        assert self._process.stdin and self._process.stdout
+        self._to_agent, self._from_agent = self._process.stdin, self._process.stdout
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.send(do="hello", env=host.environment())
 
     def _read(self) -> None:
-        for message in receive(self._process.stdout):
+        for message in receive(self._from_agent):
             if message["event"] == "hello":
                 self._folder = message["folder"]
                 self.said_hello = True
@@ -124,7 +128,7 @@ class Connection:
     def send(self, **message: object) -> None:
         """Tell the agent something. When it is gone, its last message says so."""
         with suppress(BrokenPipeError, ValueError):
-            send(self._process.stdin, **message)
+            send(self._to_agent, **message)
 
     def last_words(self, lines: int = 1) -> str:
         """The last lines that the agent, or ssh, wrote to stderr."""
@@ -135,7 +139,7 @@ class Connection:
     def hang_up(self) -> None:
         """Close the connection; the agent then ends with all it started."""
         with suppress(OSError, ValueError):
-            self._process.stdin.close()
+            self._to_agent.close()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Hang up and wait for the agent's end; one that takes too long is killed."""

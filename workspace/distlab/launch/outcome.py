@@ -3,6 +3,7 @@
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from distlab.launch.attempt import Attempt
 from distlab.launch.result import RankEnd, RunResult
@@ -16,11 +17,13 @@ def _endings(attempt: Attempt) -> list[Ending]:
         told = {end["rank"]: end for end in attempt.ended.get(host, {}).get("ranks", [])}
         for rank in range(job.first_rank, job.first_rank + job.nproc):
             end = told.get(rank, {"status": None, "ending": None, "vanished": False})
-            ends.append(Ending(rank, host, end["status"], end["ending"], attempt.output.held(rank), end["vanished"]))
+            ends.append(
+                Ending(rank, host, end["status"], end["ending"] or {}, attempt.output.held(rank), end["vanished"])
+            )
     return ends
 
 
-def _say_lost(host: str, message: dict) -> str:
+def _say_lost(host: str, message: dict[str, Any]) -> str:
     said = f" ({message['said']})" if message["status"] > 0 and message["said"] else ""
     return f"{host} was lost: its agent ended with status {message['status']}{said}. Is the host still up?"
 
@@ -45,7 +48,7 @@ def _error(attempt: Attempt, ends: list[Ending], late: float | None) -> str | No
 
 def _how(end: Ending, error: str | None) -> str:
     if end.record:
-        return end.record["how"]
+        return str(end.record["how"])
     # SIGTERM mostly comes from the launcher, which stops the other ranks when it sees the first failure.
     if end.status is None or (end.status == -signal.SIGTERM and not (error or "").startswith(f"{end} ")):
         return "stopped"

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from distlab.errors import DistlabError
 
@@ -32,9 +32,9 @@ class RunSummary(TypedDict):
     script: str
     launcher: str
     hosts: list[str]
-    ranks: list[dict]
+    ranks: list[dict[str, Any]]
     seconds: float
-    metrics: dict[str, list[dict]]
+    metrics: dict[str, list[dict[str, Any]]]
     folder: str
     command: dict[str, str]
     error: str | None
@@ -59,12 +59,12 @@ class RunResult:
     seconds: float
     folder: Path
     command: dict[str, str]
-    metrics: list[dict] = field(default_factory=list)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
     stacks: dict[int, str] = field(default_factory=dict)
     output: list[tuple[int, str]] = field(default_factory=list)
 
-    def records(self, event: str, **where: object) -> list[dict]:
+    def records(self, event: str, **where: object) -> list[dict[str, Any]]:
         """Records of one event, in rank order.
 
         Args:
@@ -74,7 +74,7 @@ class RunResult:
         wanted = {"event": event, **where}.items()
         return [record for record in self.metrics if all(record.get(key, MISSING) == value for key, value in wanted)]
 
-    def last(self, event: str) -> dict[int, dict]:
+    def last(self, event: str) -> dict[int, dict[str, Any]]:
         """Each rank's last record of one event, by rank."""
         return {record["rank"]: record for record in self.records(event)}
 
@@ -112,6 +112,6 @@ class RunResult:
 class RunFailed(DistlabError, RuntimeError):
     """A run that did not end well. `result` holds what there is."""
 
-    def __init__(self, message: str, result: RunResult | None = None) -> None:
+    def __init__(self, message: str, result: RunResult) -> None:
         super().__init__(message)
         self.result = result

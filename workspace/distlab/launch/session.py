@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from distlab.hosts import Host
 from distlab.launch.connection import Connection, HostError, unreachable
@@ -18,7 +19,7 @@ class Session:
 
     def __init__(self) -> None:
         self._connections: dict[str, Connection] = {}
-        self._inbox: queue.Queue = queue.Queue()
+        self._inbox: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self._busy = threading.Lock()
 
     def __enter__(self) -> "Session":
@@ -92,7 +93,7 @@ class Session:
         for connection in self.connect(hosts, 60.0):
             connection.send(do="warm")
 
-    def messages(self, until: float) -> Iterator[tuple[str, dict] | None]:
+    def messages(self, until: float) -> Iterator[tuple[str, dict[str, Any]] | None]:
         """Messages as they arrive, None now and then while there are none, to the deadline."""
         while (left := until - time.monotonic()) > 0:
             try:

@@ -4,6 +4,7 @@ import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from distlab.launchers import ERRORS
 
@@ -24,14 +25,14 @@ GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistE
 class Ending:
     """What is known of how a rank ended.
 
-    `status` is None when the rank did not end by itself; `vanished` is True when it did so
-    without a record of its own.
+    `status` is None when the rank did not end by itself. `record` is what the rank itself told of its end, empty
+    when it told nothing; `vanished` is True when it ended by itself so.
     """
 
     rank: int
     host: str
     status: int | None
-    record: dict | None
+    record: Mapping[str, Any]
     held: str = ""
     vanished: bool = False
 
@@ -40,12 +41,12 @@ class Ending:
 
 
 def _raised(end: Ending) -> bool:
-    return bool(end.record) and end.record["how"] == "raised"
+    return end.record.get("how") == "raised"
 
 
 def exit_status(end: Ending) -> int:
     """A rank's exit status as its host saw it, or as the rank itself recorded it."""
-    return end.status or (end.record or {}).get("status", 0)
+    return end.status or int(end.record.get("status", 0))
 
 
 def lost_a_peer(end: Ending) -> bool:
@@ -115,7 +116,7 @@ def blame(ends: list[Ending], lost_hosts: Mapping[str, str] | None = None) -> st
 
 
 def _left_early(ends: list[Ending]) -> Ending | None:
-    left = [end for end in ends if end.record and end.record["how"] == "left"]
+    left = [end for end in ends if end.record.get("how") == "left"]
     unseen = [end for end in ends if end.vanished and not end.status]
     return min(left, key=lambda end: end.record["time"], default=next(iter(unseen), None))
 
@@ -128,11 +129,11 @@ def _describe(end: Ending) -> str:
 def _describe_killed(end: Ending) -> str:
     hint = " Was memory short?" if end.status == -signal.SIGKILL else ""
     stack = trim_stack(end.held)
-    return f"{end} was killed by {_signal_name(end.status)}.{hint}" + (stack and f"\n{stack}")
+    return f"{end} was killed by {_signal_name(exit_status(end))}.{hint}" + (stack and f"\n{stack}")
 
 
 def _describe_exit(end: Ending) -> str:
-    said = (end.record or {}).get("said")
+    said = end.record.get("said")
     return f"{end} ended with status {exit_status(end)}" + (said and f": {said}" or end.held and f"\n{end.held}" or "")
 
 

@@ -54,13 +54,14 @@ class Collectives:
 
         For what only rank 0 may have, such as a file: if that fails, the other ranks must not hang.
         """
-        value, failure = None, None
+        made: list[Value] = []
+        failure: Exception | None = None
         if is_main:
             try:
-                value = make()
+                made.append(make())
             except Exception as error:
                 failure = error
-        value, failure = self.broadcast((value, failure))
+        made, failure = self.broadcast((made, failure))
         if failure is not None:
             raise failure
-        return value
+        return made[0]

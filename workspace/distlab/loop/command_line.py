@@ -4,9 +4,13 @@ import argparse
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from distlab import models
 from distlab.process import read_placement
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
@@ -19,12 +23,12 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
 class _Parser(argparse.ArgumentParser):
     """Prints errors and help on rank 0 only, and exits on every rank."""
 
-    def error(self, message: str) -> None:
+    def error(self, message: str) -> NoReturn:
         if read_placement().rank:
             self.exit(2)
         super().error(message)
 
-    def print_help(self, file: object = None) -> None:
+    def print_help(self, file: "SupportsWrite[str] | None" = None) -> None:
         if not read_placement().rank:
             super().print_help(file)
 

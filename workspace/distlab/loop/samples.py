@@ -9,7 +9,11 @@ DistributedSampler also repeats samples from the beginning of the order until ev
 same number, at most world_size - 1 in all, since all ranks must take the same number of steps.
 """
 
+from typing import Any
+
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+
+from distlab.data.batches import size_of
 
 
 class Shuffle(DistributedSampler):
@@ -21,7 +25,9 @@ class Shuffle(DistributedSampler):
 
 def order(sampler: DistributedSampler, epoch: int) -> list[int]:
     """The order of an epoch before it is dealt to ranks, each sample once."""
-    whole = DistributedSampler(sampler.dataset, 1, 0, shuffle=sampler.shuffle, seed=sampler.seed)
+    whole: DistributedSampler[int] = DistributedSampler(
+        sampler.dataset, 1, 0, shuffle=sampler.shuffle, seed=sampler.seed
+    )
     whole.set_epoch(epoch)
     return list(whole)
 
@@ -34,8 +40,10 @@ def rest_of_epoch(train: DataLoader, epoch: int, consumed: int) -> DataLoader:
         consumed: how many samples of this epoch all ranks together have trained on.
     """
     dealt = train.sampler
+    if not isinstance(dealt, DistributedSampler):
+        raise TypeError("only a DistributedSampler or Shuffle has an order of which something can be left")
     left = Subset(train.dataset, order(dealt, epoch)[consumed:])
-    sampler = DistributedSampler(
+    sampler: DistributedSampler[Any] = DistributedSampler(
         left, dealt.num_replicas, dealt.rank, shuffle=False, seed=dealt.seed, drop_last=dealt.drop_last
     )
     return DataLoader(
@@ -52,7 +60,7 @@ def rest_of_epoch(train: DataLoader, epoch: int, consumed: int) -> DataLoader:
 
 def total_samples(train: DataLoader) -> int:
     """Samples of a whole epoch, over all ranks."""
-    return len(train.sampler.dataset if isinstance(train.sampler, DistributedSampler) else train.dataset)
+    return size_of(train.sampler.dataset if isinstance(train.sampler, DistributedSampler) else train.dataset)
 
 
 def shares(train: DataLoader) -> int:
@@ -64,5 +72,5 @@ def own_samples(train: DataLoader) -> int:
     """How many samples of an epoch are this rank's, without the padding at its end."""
     sampler = train.sampler
     if not isinstance(sampler, DistributedSampler):
-        return len(sampler)
-    return min(len(sampler), len(range(sampler.rank, len(sampler.dataset), sampler.num_replicas)))
+        return size_of(sampler)
+    return min(len(sampler), len(range(sampler.rank, size_of(sampler.dataset), sampler.num_replicas)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,15 @@ from distlab.errors import DistlabError
 Batch: TypeAlias = tuple[Tensor, Tensor]
 # (model, optimizer, images, labels, share, update) -> (mean loss, logits or None)
 Step: TypeAlias = Callable[[nn.Module, Optimizer, Tensor, Tensor, float, bool], tuple[Tensor, Tensor | None]]
+
+
+@runtime_checkable
+class Syncing(Protocol):
+    """A model that can leave out its all-reduce for a while, such as DistributedDataParallel."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Within it, gradients stay this rank's own."""
+        ...
 
 
 class LossError(DistlabError, FloatingPointError):
@@ -61,7 +70,7 @@ def train_step(
 
 def no_sync_unless(last: bool, model: nn.Module) -> AbstractContextManager:
     """DDP's `no_sync` while more batches of the same update follow: gradients are all-reduced once per update."""
-    return nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()
+    return nullcontext() if last or not isinstance(model, Syncing) else model.no_sync()
 
 
 def updates(train: DataLoader, accumulate: int) -> Iterator[list[Batch]]:

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -134,7 +135,7 @@ class _Fit:
         }
         report.log(self.me, "epoch", **record)
         if self.checkpoint:
-            self._save(at)
+            self._save(self.checkpoint, at)
         self.me.print(
             f"epoch {number}: loss {loss:.3f}, accuracy {accuracy:.3f}, validation loss {val_loss:.3f}, "
             f"accuracy {val_accuracy:.3f}, {record['images_per_second_all']:,.0f} {self.args.samples}/s"
@@ -159,7 +160,7 @@ class _Fit:
                 if self._is_done():
                     break
                 if self.checkpoint and every and at.steps % every == 0 and at.consumed < self.samples:
-                    self._save(replace(at, sums=tally.totals(self.collectives, at.sums)))
+                    self._save(self.checkpoint, replace(at, sums=tally.totals(self.collectives, at.sums)))
         return rate
 
     def _update(self, update: list[Batch], own_left: int, at: Position, tally: Tally) -> tuple[int, int]:
@@ -211,8 +212,8 @@ class _Fit:
             disable=quiet,
         )
 
-    def _save(self, at: Position) -> None:
-        resume.save(self.checkpoint, self.me, self.model, self.optimizer, self.train, at, self.collectives, self.keep)
+    def _save(self, path: Path, at: Position) -> None:
+        resume.save(path, self.me, self.model, self.optimizer, self.train, at, self.collectives, self.keep)
 
     def _report_setup(self) -> None:
         me, args = self.me, self.args

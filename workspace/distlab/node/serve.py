@@ -9,12 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from distlab import lab
 from distlab.child import end_child
 from distlab.hosts.nodes import in_node
 from distlab.node import sshd
-from distlab.node.keys import prepare
+from distlab.node.keys import PORT, prepare
 from distlab.runs import workspace_trouble
 
 LOOK_SECONDS = 1.0
@@ -27,9 +28,11 @@ ANYWHERE = "0.0.0.0"
 class Kept:
     """A process that is started again when it ends, or when what it was started for has changed."""
 
-    def __init__(self, start: Callable[[object], subprocess.Popen], wanted: Callable[[], object] = lambda: True):
+    def __init__(
+        self, start: Callable[[Any], subprocess.Popen[bytes]], wanted: Callable[[], object] = lambda: True
+    ) -> None:
         self._start, self._wanted = start, wanted
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._started_for: object = None
         self._not_before = 0.0
 
@@ -59,7 +62,7 @@ def _keep(services: list[Kept], stop: threading.Event) -> None:
                 print(f"distlab node: {error}", file=sys.stderr, flush=True)
 
 
-def _board(_: object) -> subprocess.Popen:
+def _board(_: object) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "distlab.cli", "board", "--bind", ANYWHERE]
     # Its output is dropped: it names the container's own address, where no browser reaches it.
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -86,7 +89,7 @@ def serve() -> int:
             ssh = Kept(lambda address: sshd.start(keys, address, Path(work)), sshd.own_address)
             ssh.look()
             services.insert(0, ssh)
-            print(f"{socket.gethostname()}: the other node reaches it by ssh, port {sshd.PORT}", flush=True)
+            print(f"{socket.gethostname()}: the other node reaches it by ssh, port {PORT}", flush=True)
         if board := os.environ.get("WORKSHOP_BOARD_URL"):
             print(f"TensorBoard will be at {board}", flush=True)
         stop = threading.Event()

@@ -57,10 +57,10 @@ def configuration(keys: Path, address: str, environ: Mapping[str, str]) -> str:
     return "".join(f"{name} {value}\n" for name, value in settings.items())
 
 
-def start(keys: Path, address: str, folder: Path) -> subprocess.Popen:
+def start(keys: Path, address: str, folder: Path) -> subprocess.Popen[bytes]:
     """Start sshd on that address; its configuration goes to `folder`."""
     config = folder / "sshd_config"
     config.write_text(configuration(keys, address, os.environ))
     # By its whole path, since sshd starts itself again for each connection and refuses a relative one.
-    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    program = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or "sshd"
     return subprocess.Popen([program, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL)

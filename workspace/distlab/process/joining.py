@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -55,11 +57,11 @@ class Rank(Placement):
         if self.is_main:
             print(*values, flush=True)
 
-    def gather(self, value: object) -> list:
+    def gather(self, value: object) -> list[Any]:
         """Every rank's value, in rank order, on every rank. All ranks must call it."""
         if not self.backend:
             return [value]
-        values: list = [None] * self.world_size
+        values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value)
         return values
 
@@ -98,7 +100,7 @@ def _end_group_before_python() -> None:
 def settle(me: Rank, folder: str) -> None:
     """Use the run's folder, and say from rank 0 where all ranks compute."""
     os.environ["DISTLAB_RUN_DIR"] = folder
-    make_folder(run_folder())
+    make_folder(Path(folder))
     if me.world_size > 1 or me.device.type == "cuda":
         me.print(f"{me.world_size} rank{'s' if me.world_size > 1 else ''} {me.reason}")
 

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import torch.distributed as dist
 
@@ -68,7 +69,7 @@ def _ask(address: str, port: int, serves: bool, seconds: float) -> dist.Store:
         TimeoutError: nobody answered as a store does.
         RuntimeError, DistError: torch's, when the address is taken or the connection fails.
     """
-    answer: Future = Future()
+    answer: Future[dist.Store] = Future()
     limit = timedelta(seconds=seconds)
 
     def ask() -> None:
@@ -127,7 +128,7 @@ def open_store(me: Placement) -> dist.Store:
     return dist.PrefixStore(f"distlab/{attempt}", store)
 
 
-def gather_cards(store: dist.Store, me: Placement, card: dict) -> list[dict]:
+def gather_cards(store: dist.Store, me: Placement, card: dict[str, Any]) -> list[dict[str, Any]]:
     """All ranks' cards, in rank order, on every rank. A card is what a rank tells the others before they have a group.
 
     Raises:

@@ -15,7 +15,7 @@ In each rank there are `me` (`process.Rank`), `torch` and `dist`. They are one j
 they end together, name the one that failed first, and are gone when the notebook is.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distlab.hosts import HostList
 
@@ -67,7 +67,7 @@ def current() -> "LiveRanks":
     return _live
 
 
-def values(expression: str) -> list:
+def values(expression: str) -> list[Any]:
     """The value of an expression, such as a variable's name, on each rank in rank order.
 
     Returns:

@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ipyparallel.error import RemoteError
 from IPython import get_ipython
@@ -123,7 +124,7 @@ def _bring_back(live: LiveRanks, answers: Answers) -> list[int]:
     return live.wait(answers, INTERRUPT_SECONDS)
 
 
-def _show(name: str, said: Mapping[str, object]) -> None:
+def _show(name: str, said: Mapping[str, Any]) -> None:
     """What one rank printed and displayed, and the value of its last line."""
     for stream in ("stdout", "stderr"):
         _say(name, said[stream])
@@ -151,15 +152,15 @@ def _raise_first(live: LiveRanks, answers: Answers) -> None:
             failed.append((answer.metadata["completed"], rank, error))
     if not failed:
         return
-    (_, first, error), *others = sorted(failed, key=lambda failure: failure[:2])
-    print(f"{live.name(first)} failed first:\n{_short(error.traceback)}")
-    same = [rank for _, rank, other in others if _words(other) == _words(error)]
+    (_, first, why), *others = sorted(failed, key=lambda failure: failure[:2])
+    print(f"{live.name(first)} failed first:\n{_short(why.traceback)}")
+    same = [rank for _, rank, other in others if _words(other) == _words(why)]
     if same:
         print(f"The same on {_names(live, sorted(same))}.")
     for _, rank, other in others:
         if rank not in same:
             print(f"{live.name(rank)} then: {_words(other)}")
-    raise CellFailed(f"{live.name(first)}: {_words(error)}")
+    raise CellFailed(f"{live.name(first)}: {_words(why)}")
 
 
 def _words(error: RemoteError) -> str:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -55,20 +56,21 @@ def serve(folder: Path, address: str, parent: int) -> None:
     controller.start()
 
 
-def read_connection(folder: Path, name: str) -> dict | None:
+def read_connection(folder: Path, name: str) -> dict[str, Any] | None:
     """How to reach the controller, or None while it has not written that yet.
 
     Args:
         name: ENGINES or CLIENT, each with keys of its own.
     """
     try:
-        return json.loads((folder / "security" / name).read_text())
+        connection: dict[str, Any] = json.loads((folder / "security" / name).read_text())
+        return connection
     except (FileNotFoundError, ValueError):
         # Not there yet, or only half written.
         return None
 
 
-def wait_for_connection(folder: Path, alive: Callable[[], bool]) -> dict:
+def wait_for_connection(folder: Path, alive: Callable[[], bool]) -> dict[str, Any]:
     """How engines reach the controller, once it has written that.
 
     Args:
@@ -78,7 +80,7 @@ def wait_for_connection(folder: Path, alive: Callable[[], bool]) -> dict:
         RuntimeError: it ended, or did not write in time.
     """
 
-    def written() -> dict | None:
+    def written() -> dict[str, Any] | None:
         found = read_connection(folder, ENGINES)
         if found is None and not alive():
             raise RuntimeError("ipyparallel's controller ended at once: see the log of rank 0")

@@ -7,7 +7,9 @@ rank 0's controller leaves word of how to reach it.
 import json
 import multiprocessing
 import os
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,7 @@ from distlab import loop, process
 from distlab.ranks.controller import SILENT, own_address, serve, wait_for_connection
 
 
-def _serve_cells(me: process.Rank, connection: dict) -> None:
+def _serve_cells(me: process.Rank, connection: dict[str, Any]) -> None:
     from ipyparallel.engine.app import IPEngine
     from traitlets.config import Config
 
@@ -35,7 +37,7 @@ def _serve_cells(me: process.Rank, connection: dict) -> None:
     engine.start()
 
 
-def _fork_controller(folder: Path) -> multiprocessing.Process:
+def _fork_controller(folder: Path) -> BaseProcess:
     # A fork copies no threads and no GPU's state, so it comes before this rank has any.
     fork = multiprocessing.get_context("fork")
     controller = fork.Process(target=serve, args=[folder, own_address(), os.getpid()])
@@ -45,7 +47,8 @@ def _fork_controller(folder: Path) -> multiprocessing.Process:
 
 def main() -> None:
     """Serve cells until the notebook hangs up."""
-    controller, connection = None, None
+    controller: BaseProcess | None = None
+    connection: dict[str, Any] = {}
     if process.read_placement().rank == 0:
         folder = Path(os.environ["DISTLAB_LIVE"])
         controller = _fork_controller(folder)

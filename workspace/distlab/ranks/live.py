@@ -75,7 +75,7 @@ class LiveRanks:
         try:
             self._job.start()
             self._client = self._connect()
-            self.facts: list[dict] = [answer.get(START_SECONDS) for answer in self._ask(describe).values()]
+            self.facts: list[dict[str, Any]] = [answer.get(START_SECONDS) for answer in self._ask(describe).values()]
         except BaseException:
             self.close()
             raise
@@ -103,7 +103,7 @@ class LiveRanks:
             )
             self._why = ENDED
         except RunFailed as failure:
-            self._why = (failure.result and failure.result.error) or str(failure)
+            self._why = failure.result.error or str(failure)
         except Exception as error:
             self._why = str(error)
 
@@ -208,7 +208,7 @@ class LiveRanks:
         """
         return self._send(ranks, lambda view: view.execute(code, silent=False, block=False))
 
-    def _ask(self, function: Callable, *arguments: object) -> Answers:
+    def _ask(self, function: Callable[..., Any], *arguments: object) -> Answers:
         return self._send(None, lambda view: view.apply_async(function, *arguments))
 
     def _send(self, ranks: Sequence[int] | None, send: Callable[[DirectView], AsyncResult]) -> Answers:
@@ -268,7 +268,7 @@ class LiveRanks:
             # ipyparallel has no public method for this when engines have no nanny.
             client._send(client._control_stream, "interrupt_request", ident=identity.encode())
 
-    def values(self, expression: str) -> list:
+    def values(self, expression: str) -> list[Any]:
         """The value of an expression on each rank, as `ranks.values` has it."""
         self._require_alive()
         busy = self.wait(self.earlier(range(self.size)), COLLECTIVE_SECONDS)

@@ -1,7 +1,7 @@
 """What the notebook asks of a live rank, as functions that run there."""
 
 
-def describe() -> dict:
+def describe() -> dict[str, object]:
     """What the rank is."""
     from IPython import get_ipython
 
