@@ -174,7 +174,7 @@ def test_preflight_proves_it_and_leaves_nothing(classroom):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_preflight_leaves_nothing(classroom, how):
-    started = subprocess.Popen(
+    with subprocess.Popen(
         classroom.command("preflight"),
         cwd=classroom.root,
         env=classroom.env,
@@ -182,14 +182,17 @@ def test_an_interrupted_preflight_leaves_nothing(classroom, how):
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    for line in started.stdout:
-        if "training from node1" in line:
-            break
-    time.sleep(2)
-    assert len(left_of("distlab-preflight")) == 4
-    # As the terminal does it: make is told, and so is what it started.
-    os.killpg(started.pid, how)
-    started.communicate(timeout=120)
-    assert started.returncode != 0
+    ) as started:
+        said = []
+        for line in started.stdout:
+            said.append(line)
+            if "training from node1" in line:
+                break
+        time.sleep(2)
+        # What it said is all that there is to know when it never came that far.
+        assert len(left_of("distlab-preflight")) == 4, "".join(said)
+        # As the terminal does it: make is told, and so is what it started.
+        os.killpg(started.pid, how)
+        started.communicate(timeout=120)
+        assert started.returncode != 0
     assert left_of("distlab-preflight") == [] and not (classroom.root / "seats/preflight").exists()

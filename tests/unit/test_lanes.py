@@ -58,7 +58,12 @@ def test_what_waits_for_horovod_is_late_and_all_that_asks_for_it_waits():
     # By its text: whoever calls needs.horovod() would be left out if it did not wait.
     for path in (ROOT / "tests").rglob("test_*.py"):
         if "needs.horovod()" in path.read_text() and path != Path(__file__):
-            assert lanes.HOROVOD.search(f"{path.relative_to(ROOT)}::test_a"), path
+            # It asks for Horovod in one exercise's mistakes alone.
+            name = "test_a[horovod_ddp-a]" if path.name == "test_mistakes.py" else "test_a"
+            assert lanes.HOROVOD.search(f"{path.relative_to(ROOT)}::{name}"), path
+    mistakes = [f"tests/lessons/test_mistakes.py::test_a[{name}-a mistake-of it]" for name in ("ddp", "horovod_ddp")]
+    assert lanes.piece(mistakes[0]) != lanes.piece(mistakes[1])
+    assert lanes.place(mistakes[0]) < lanes.place(late) == lanes.place(mistakes[1])
 
 
 def test_one_that_is_alone_meets_nobody_and_is_not_kept_waiting(tmp_path):

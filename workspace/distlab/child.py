@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 STOP_SECONDS = 10.0
+# How late the end of a process that needs no more looks may be noticed.
+UNWATCHED_SECONDS = 0.1
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -58,11 +60,12 @@ def serve_child(
     with interrupted_by_signals():
         child = start()
         try:
+            pause: float | None = 0.0
             while child.poll() is None:
-                pause = look(child)
-                if pause is None:
-                    return child.wait()
-                time.sleep(pause)
+                if pause is not None:
+                    pause = look(child)
+                # Never child.wait(): a signal that comes just before it would be heeded only when the child ends.
+                time.sleep(UNWATCHED_SECONDS if pause is None else pause)
             return child.returncode
         except KeyboardInterrupt:
             print(f"\n{name} stops", flush=True)

@@ -14,19 +14,13 @@ from distlab.process import Rank
 
 @dataclass
 class MixedStep:
-    """A `step` for `fit`, see `train_step`. Reports `scale` when the loss scale changes.
-
-    Attributes:
-        dtype: of autocast; None is float32 throughout.
-        layout: memory format of the images.
-        clip: norm to which gradients are clipped, or None.
-    """
+    """A `step` for `fit`, see `train_step`. Reports `scale` when the loss scale changes."""
 
     me: Rank
-    dtype: torch.dtype | None
-    layout: torch.memory_format
+    dtype: torch.dtype | None  # of autocast; None is float32 throughout
+    layout: torch.memory_format  # of the images
     scaler: torch.amp.GradScaler
-    clip: float | None = None
+    clip: float | None = None  # norm to which gradients are clipped
 
     def __call__(
         self, model: Module, optimizer: Optimizer, images: Tensor, labels: Tensor, share: float, update: bool
