@@ -48,21 +48,23 @@ preflight: python ## will the workshop run on this machine? (SEATS=20 for a room
 # Horovod is built beside the tests; those that need it run late, and wait.
 test: $(VENV)/.data ## run every test: unit, two hosts, lessons, engines
 	@$(BIN)/python -m distlab.horovod_wheel --beside || true
-	@$(BIN)/python -m ruff check .
-	@$(BIN)/python -m ruff format --check .
+	@$(MAKE) --no-print-directory lint
 	@$(BIN)/python -m pytest $(or $(TESTS),-n 2)
 
 test-quick: $(VENV)/.data ## run the unit tests and the first notebook (at most 5 minutes)
 	@$(BIN)/python -m distlab.horovod_wheel --beside || true
-	@$(BIN)/python -m ruff check .
-	@$(BIN)/python -m ruff format --check .
+	@$(MAKE) --no-print-directory lint
 	@$(BIN)/python -m pytest -n 2 $(QUICK)
 
 doctor: $(VENV)/.installed ## say what is here and how to mend what is not
 	@$(BIN)/distlab doctor
 
-lint: $(VENV)/.installed ## check style
-	@$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
+lint: $(VENV)/.installed ## check style, types, spelling, and which room imports which
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy
+	@$(BIN)/codespell
+	@$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.installed ## mend style
 	@$(BIN)/python -m ruff check --fix . && $(BIN)/python -m ruff format .

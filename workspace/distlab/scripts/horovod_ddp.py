@@ -28,9 +28,9 @@ def main(argv: list[str] | None = None) -> list[dict]:
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-        step = training.step(me, args)
-        beside = {"collectives": training.Collectives(), "keep": {"scaler": step.scaler}}
-        return loop.fit(me, model, optimizer, train, val, args, step=step, **beside)
+        step, sums = training.step(me, args), training.Collectives()
+        keep = {"scaler": step.scaler}
+        return loop.fit(me, model, optimizer, train, val, args, step=step, collectives=sums, keep=keep)
 
 
 if __name__ == "__main__":
