@@ -5,7 +5,7 @@ Sergeev and Del Balso 2018, Horovod: fast and easy distributed deep learning in 
 """
 
 import argparse
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,12 +54,12 @@ class Scaler(torch.amp.GradScaler):
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Average over all ranks first, so that all see the same gradients, and the same infinities."""
-        optimizer.synchronize()
+        optimizer.synchronize()  # type: ignore[attr-defined]  # only Horovod's, which is untyped, has it
         super().unscale_(optimizer)
 
-    def step(self, optimizer: Optimizer, *args, **kwargs) -> float | None:
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> float | None:
         """Step when all gradients are finite."""
-        with optimizer.skip_synchronize():
+        with optimizer.skip_synchronize():  # type: ignore[attr-defined]  # as above
             return super().step(optimizer, *args, **kwargs)
 
 

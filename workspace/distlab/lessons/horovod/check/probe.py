@@ -8,6 +8,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +69,7 @@ class Ledger(Batches):
         """The attendee's `device_for`, and what it is asked for."""
 
         @functools.wraps(device_for)
-        def asked(*args, **kwargs) -> object:
+        def asked(*args: Any, **kwargs: Any) -> object:
             self.asked = inspect.signature(device_for).bind(*args, **kwargs).arguments.get("local_rank")
             return device_for(*args, **kwargs)
 
@@ -82,11 +83,11 @@ class Ledger(Batches):
         step = torch.optim.SGD.step
 
         @functools.wraps(step)
-        def steps(optimizer: torch.optim.SGD, *args, **kwargs) -> object:
+        def steps(optimizer: torch.optim.SGD, *args: Any, **kwargs: Any) -> object:
             self.step(optimizer)
             return step(optimizer, *args, **kwargs)
 
-        torch.optim.SGD.step = steps
+        torch.optim.SGD.step = steps  # type: ignore[assignment]  # torch's parameter is called self
         for name in ("DistributedOptimizer", "broadcast_parameters", "broadcast_optimizer_state"):
             self._notice(hvd, name)
         # Who leaves at the end of train may: the probe still needs the group, which cannot be made twice.
@@ -96,7 +97,7 @@ class Ledger(Batches):
         original = getattr(hvd, name)
 
         @functools.wraps(original)
-        def noticed(*args, **kwargs) -> object:
+        def noticed(*args: Any, **kwargs: Any) -> object:
             if not self.again:
                 self.called.append(name)
             return original(*args, **kwargs)

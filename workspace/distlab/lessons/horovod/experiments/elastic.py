@@ -21,6 +21,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -118,7 +119,8 @@ def end(horovodrun: subprocess.Popen) -> None:
     with suppress(psutil.NoSuchProcess):
         below = psutil.Process(horovodrun.pid).children(recursive=True)
     # It first, so that it starts no other in place of one that ends.
-    for started in (horovodrun, *below):
+    processes: list[subprocess.Popen | psutil.Process] = [horovodrun, *below]
+    for started in processes:
         with suppress(psutil.NoSuchProcess):
             started.kill()
     horovodrun.wait()
@@ -144,7 +146,7 @@ def run_to_its_end(words: list[str], folder: Path, seconds: float) -> None:
     if environ.get("DISTLAB_SSH"):
         environ["PATH"] = os.pathsep.join([str(put_ssh(folder, environ["DISTLAB_SSH"])), environ["PATH"]])
     with log.open("w") as said:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": said}
         horovodrun = subprocess.Popen(words, cwd=folder, env=environ, preexec_fn=with_parent, **pipes)
         try:
             horovodrun.wait(seconds)

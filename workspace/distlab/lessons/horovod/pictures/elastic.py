@@ -5,6 +5,7 @@ of the world: life 0 ends when a rank is lost.
 """
 
 from collections import Counter
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -90,8 +91,10 @@ def _steps(axes: Axes, row: int, spans: list[dict], kept: set[tuple[int, int]], 
     for record in spans:
         its, width = look(record["first_rank"]), record["seconds"] - record["began"]
         away = record["what"] != "step" or (record["life"], record["step"]) not in kept
-        face = {"facecolor": PAPER, "edgecolor": its.colour, "hatch": "////"} if away else {"facecolor": its.colour}
-        axes.add_patch(Rectangle((record["began"], row - LANE / 2), width, LANE, **{"edgecolor": PAPER} | face))
+        face: dict[str, Any] = {"facecolor": its.colour, "edgecolor": PAPER}
+        if away:
+            face = {"facecolor": PAPER, "edgecolor": its.colour, "hatch": "////"}
+        axes.add_patch(Rectangle((record["began"], row - LANE / 2), width, LANE, **face))
         if record["what"] != "killed" and width > inch * DIGIT * len(str(record["step"])):
             ink, paper = (INK, PAPER) if away else (its.text, None)
             lanes.number(axes, (record["began"] + width / 2, row), record["step"], ink, paper)
@@ -104,7 +107,7 @@ def _back(axes: Axes, row: int, own: list[dict], inch: float) -> None:
             steps = (record for record in own if record["what"] == "step" and record["life"] == there["life"])
             until = next((step["began"] for step in steps), None)
             if until and until - here["seconds"] > inch * DIGIT * 6:
-                words = {"ha": "center", "va": "center", "fontsize": 7.5, "color": INK}
+                words: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7.5, "color": INK}
                 axes.text((here["seconds"] + until) / 2, row, f"back to\nstep {here['step']}", **words)
 
 
@@ -123,7 +126,7 @@ def _above(axes: Axes, found: list[tuple[float, float, int]]) -> None:
     place = blended_transform_factory(axes.transData, axes.transAxes)
     for begin, end, size in found:
         axes.plot([begin, end], [1.03, 1.03], transform=place, color=INK, linewidth=1.5, clip_on=False)
-        words = {"ha": "center", "va": "bottom", "fontsize": 9, "color": INK}
+        words: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 9, "color": INK}
         axes.text((begin + end) / 2, 1.05, f"world size {size}", transform=place, **words)
     for (_, end, _), (begin, _, _) in zip(found, found[1:], strict=False):
         axes.axvspan(end, begin, facecolor=PALE, zorder=0)
@@ -188,7 +191,7 @@ def _title(records: list[dict]) -> str:
 
 
 def _handles() -> list[Line2D | Patch]:
-    dot = {"linestyle": "none", "markeredgecolor": PAPER}
+    dot: dict[str, Any] = {"linestyle": "none", "markeredgecolor": PAPER}
     return [
         Patch(facecolor=SOFT, edgecolor=PAPER, label="step that counts"),
         Patch(facecolor=PAPER, edgecolor=SOFT, hatch="////", label="thrown away"),

@@ -4,6 +4,7 @@ Draws what Horovod itself wrote to its timeline, as `lessons.horovod.trace` read
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -18,7 +19,7 @@ from distlab.lessons.horovod.trace import Trip
 from distlab.measure.trace import Interval, merged, rows
 
 NEGOTIATION, COPIES, REDUCE = "negotiation", "copies", "all-reduce"
-FACES = {
+FACES: dict[str, dict[str, Any]] = {
     NEGOTIATION: {"facecolor": PAPER, "edgecolor": SOFT, "hatch": "....", "linewidth": 0.8},
     COPIES: {"facecolor": INK, "edgecolor": INK, "linewidth": 1.2},
     REDUCE: {"facecolor": PALE, "edgecolor": INK, "linewidth": 0.8},
@@ -52,8 +53,8 @@ def _ready(axes: Axes, step: Sequence[Trip], zero: float) -> None:
         for rank, at in trip.ready.items():
             its = look(rank)
             # Ranks that are ready at the same moment must all be seen.
-            style = {"marker": its.marker, "color": its.colour, "mec": INK, "mew": 0.5, "ms": 7 - 0.9 * rank}
-            axes.plot([at - zero], [row], linestyle="", zorder=2 + rank, **style)
+            style: dict[str, Any] = {"marker": its.marker, "color": its.colour, "ms": 7 - 0.9 * rank}
+            axes.plot([at - zero], [row], linestyle="", mec=INK, mew=0.5, zorder=2 + rank, **style)
     lanes.lay(axes, [trip.tensor for trip in step])
     crowded = len(step) > NAMED
     if crowded:
@@ -123,7 +124,7 @@ def picture(step: Sequence[Trip]) -> Picture:
     groups = trace.groups(step)
     zero, end = min(trip.begin for trip in step), max(trip.end for trip in step)
     above = max(1.2, len(step) * (0.26 if len(step) <= NAMED else 0.07))
-    ratios = {"height_ratios": [above, 1.25]}
+    ratios: dict[str, Any] = {"height_ratios": [above, 1.25]}
     figure, (top, below) = new(above + 2.4, _alt(groups, zero), rows=2, sharex=True, **ratios)
     _ready(top, step, zero)
     _sent(below, groups, zero, (end - zero) / 6)

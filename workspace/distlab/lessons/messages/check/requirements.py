@@ -70,7 +70,7 @@ def whose(found: list[int] | str) -> str:
     """Whose numbers are in it."""
     if found == "nothing":
         return "nothing that was received"
-    if found == "other":
+    if isinstance(found, str):
         return "numbers that do not belong there"
     ranks = [rank for rank, times in enumerate(found) if times]
     often = max(found)

@@ -10,6 +10,7 @@ import linecache
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,7 @@ class Message:
     def __init__(self, work: dist.Work, done: Callable[[], None], waiting: Callable[[], None]) -> None:
         self._work, self._done, self._waiting = work, done, waiting
 
-    def wait(self, *args, **kwargs) -> bool:
+    def wait(self, *args: Any, **kwargs: Any) -> bool:
         """As torch's Work.wait; notes that this rank waits, and that it is done."""
         self._waiting()
         answer = self._work.wait(*args, **kwargs)
@@ -79,14 +80,17 @@ class Wire:
         self._replace("irecv", lambda real: lambda tensor, *a, **k: self._irecv(real, tensor, *a, **k))
         for name in COLLECTIVES:
             if hasattr(distributed_c10d, name):
-                self._replace(name, lambda real, name=name: lambda *a, **k: self._collective(real, name, *a, **k))
+                self._replace_collective(name)
+
+    def _replace_collective(self, name: str) -> None:
+        self._replace(name, lambda real: lambda *a, **k: self._collective(real, name, *a, **k))
 
     def _replace(self, name: str, around: Callable[[Callable], Callable]) -> None:
         real = getattr(distributed_c10d, name)
         outer = around(real)
 
         @functools.wraps(real)
-        def seen(*args, **kwargs):
+        def seen(*args: Any, **kwargs: Any) -> Any:
             # torch's functions call each other; only the attendee's own call counts.
             if getattr(self._inside, "torch", False):
                 return real(*args, **kwargs)
@@ -96,7 +100,7 @@ class Wire:
         for module in (dist, distributed_c10d):
             setattr(module, name, seen)
 
-    def _inner(self, function: Callable, *args, **kwargs):
+    def _inner(self, function: Callable, *args: Any, **kwargs: Any) -> Any:
         self._inside.torch = True
         try:
             return function(*args, **kwargs)
@@ -126,7 +130,7 @@ class Wire:
         self.posted(message, tensor)
         return message
 
-    def _blocking(self, real: Callable, op: str, tensor: Tensor, *args, **kwargs):
+    def _blocking(self, real: Callable, op: str, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         names = ("dst", "group_dst") if op == "send" else ("src", "group_src")
         self._begin(self._post(op, tensor, names, args, kwargs))
         answer = self._inner(real, tensor, *args, **kwargs)
@@ -139,7 +143,7 @@ class Wire:
     def _end(self) -> None:
         self.doing.update(op=None, peer=None)
 
-    def _isend(self, real: Callable, tensor: Tensor, *args, **kwargs) -> Message:
+    def _isend(self, real: Callable, tensor: Tensor, *args: Any, **kwargs: Any) -> Message:
         message = self._post("isend", tensor, ("dst", "group_dst"), args, kwargs)
         kept = tensor.clone()
 
@@ -150,7 +154,7 @@ class Wire:
 
         return self._open(message, self._inner(real, kept, *args, **kwargs), arrived)
 
-    def _irecv(self, real: Callable, tensor: Tensor, *args, **kwargs) -> Message:
+    def _irecv(self, real: Callable, tensor: Tensor, *args: Any, **kwargs: Any) -> Message:
         message = self._post("irecv", tensor, ("src", "group_src"), args, kwargs)
         arriving = torch.empty_like(tensor) if tensor.is_contiguous() else tensor
         work = self._inner(real, arriving, *args, **kwargs)
@@ -171,6 +175,6 @@ class Wire:
 
         return Message(work, done, lambda: self._begin(message))
 
-    def _collective(self, real: Callable, name: str, *args, **kwargs):
+    def _collective(self, real: Callable, name: str, *args: Any, **kwargs: Any) -> Any:
         self.collectives.append({"name": name, **self._place()})
         return self._inner(real, *args, **kwargs)

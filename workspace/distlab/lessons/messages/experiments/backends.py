@@ -59,7 +59,7 @@ def all_refused(refused: str | None) -> str | None:
 
 def probe(me: process.Rank, backend: str, device: torch.device) -> None:
     """Try each operation of a backend on tensors of a device, and report what it says."""
-    made: list[dist.ProcessGroup] = []
+    made: list = []
     refused = all_refused(attempt(lambda: made.append(dist.new_group(backend=backend, timeout=DEADLINE))))
     at = {"backend": backend, "device": device.type}
     if refused:

@@ -6,6 +6,7 @@ Rank r's numbers are 10 r, 10 r + 1, ..., so that a number says where it came fr
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -129,7 +130,7 @@ def reduce_with_each_op(me: process.Rank) -> None:
     for name in REDUCE_OPS:
         numbers = torch.tensor(SMALL[me.rank % len(SMALL)], device=me.device)
         vector = numbers.clone() if name in BITWISE else numbers.float()
-        refused = attempt(lambda vector=vector, name=name: dist.all_reduce(vector, getattr(dist.ReduceOp, name)))
+        refused = attempt(partial(dist.all_reduce, vector, getattr(dist.ReduceOp, name)))
         report.log(me, "op", name=name, before=numbers, after=None if refused else vector, refused=refused)
 
 

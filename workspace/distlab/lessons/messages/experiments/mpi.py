@@ -10,6 +10,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import distlab
 from distlab import process, report
@@ -64,7 +65,7 @@ def run_to_its_end(command: list[str], seconds: float) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
     # Asked to end, mpirun ends its ranks first; killed, it could not.
     with_parent = partial(end_with_parent, signal.SIGTERM, os.getpid())
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, preexec_fn=with_parent, **pipes) as mpirun:
         try:
             said, errors = mpirun.communicate(timeout=seconds)

@@ -6,6 +6,7 @@ Rank 0 sends to rank 1 only after some work of its own. Times are in millisecond
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -56,7 +57,7 @@ def main() -> None:
                 clock.span("work", lambda: work(args.late))
                 clock.span("send", lambda: dist.send(message, 1))
             elif me.rank == 1 and way == "recv":
-                clock.span("wait", lambda box=box: dist.recv(box, 0))
+                clock.span("wait", partial(dist.recv, box, 0))
                 clock.span("work", lambda: work(args.work))
             elif me.rank == 1:
                 coming = dist.irecv(box, 0)

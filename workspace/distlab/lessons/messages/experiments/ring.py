@@ -46,9 +46,11 @@ def load_ring(file: str) -> Callable[[Tensor], object]:
 @contextmanager
 def seen(note: Callable[[Tensor, int], None]) -> Iterator[None]:
     """Call `note(tensor, peer)` for every message that this rank sends in the meantime."""
-    original = distributed_c10d.isend
+    original: Callable[..., dist.Work | None] = distributed_c10d.isend
 
-    def isend(tensor: Tensor, dst: int | None = None, *more: object, group_dst: int | None = None, **by_name: object):
+    def isend(
+        tensor: Tensor, dst: int | None = None, *more: object, group_dst: int | None = None, **by_name: object
+    ) -> dist.Work | None:
         note(tensor, group_dst if dst is None else dst)
         return original(tensor, dst, *more, group_dst=group_dst, **by_name)
 

@@ -1,5 +1,7 @@
 """What each backend can do here, as a table of what was tried."""
 
+from typing import Any
+
 from distlab.drawing.figure import require
 
 YES = "✓"
@@ -14,7 +16,8 @@ def table(records: list[dict]) -> list[dict]:
             `operation` (backend, device, name, refused), of one rank; all ranks report the same.
     """
     records = require(records, "backend")
-    columns: dict[str, dict | str] = {}
+    # Of each the cells by operation, or words on why there are none.
+    columns: dict[str, Any] = {}
     for record in records:
         if record["event"] == "backend" and not record["built_in"]:
             columns[record["backend"]] = "not in this torch"

@@ -1,6 +1,7 @@
 """What each rank holds before and after a collective, and how much travels for it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, Rectangle
@@ -66,6 +67,7 @@ def cell(axes: Axes, x: float, y: float, value: float, origin: int | str, ranks:
     """A number in a box: in the colour of its rank, in stripes of all when it is of all, empty when it is none."""
     left, bottom, wide, high = x + 0.05, y - 0.42, width - 0.1, 0.84
     text, box = INK, None
+    face: dict[str, Any]
     if origin == "sum":
         for rank in range(ranks):
             its, part = look(rank), wide / ranks
@@ -84,7 +86,7 @@ def cell(axes: Axes, x: float, y: float, value: float, origin: int | str, ranks:
 
 
 def _arrow(axes: Axes, start: float, end: float, y: float) -> None:
-    shape = {"arrowstyle": "-|>", "mutation_scale": 13, "color": SOFT, "linewidth": 1.4}
+    shape: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 13, "color": SOFT, "linewidth": 1.4}
     axes.add_patch(FancyArrowPatch((start, y), (end, y), **shape))
 
 

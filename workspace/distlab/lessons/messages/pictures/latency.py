@@ -4,6 +4,7 @@ Draws what `messages/sizes` reported, with the fit of `measure.alpha_beta`.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,8 @@ def picture(
     latency, bandwidth = f"alpha: {words_of_time(line.alpha)}", f"size / beta, {line.beta / 1e9:.3g} GB/s"
     axes.axhline(1e3 * line.alpha, color=SOFT, linestyle=":", linewidth=1.2, label=latency)
     axes.plot(curve, 1e3 * curve / line.beta, "--", color=SOFT, linewidth=1.2, label=bandwidth)
-    axes.plot(curve, 1e3 * line.seconds(curve), color=INK, linewidth=1.6, label="alpha + size / beta")
+    fitted = [1e3 * line.seconds(size) for size in curve]
+    axes.plot(curve, fitted, color=INK, linewidth=1.6, label="alpha + size / beta")
     axes.plot(sizes, [1e3 * time for time in seconds], "o", color=RANKS[0], mec=INK, ms=7, label="measured")
     if held_out:
         point = held_out[0], 1e3 * held_out[1]
@@ -51,7 +53,7 @@ def picture(
     if least < half < most:
         axes.axvline(half, color=RANKS[1], linewidth=1)
         words = f" half the bandwidth\n at {words_of_size(half)}"
-        place = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
         axes.annotate(words, (half, 0.02), fontsize=8.5, color=RANKS[1], **place)
     axes.set_yscale("log")
     axes.set_xlim(least, most)

@@ -1,5 +1,7 @@
 """Ranks as a mesh: hosts are rows, devices are columns, a frame goes round each group."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
@@ -29,8 +31,8 @@ def _frame(axes: Axes, places: dict[int, tuple[int, int]], ranks: list[int]) -> 
     rows, columns = zip(*(places[rank] for rank in ranks), strict=True)
     left, bottom = min(columns) - 0.42, min(rows) - 0.4
     wide, high = max(columns) - min(columns) + 0.84, max(rows) - min(rows) + 0.8
-    look_of_frame = {"boxstyle": "round,pad=0,rounding_size=0.12", "facecolor": "none", "edgecolor": INK}
-    axes.add_patch(FancyBboxPatch((left, bottom), wide, high, linewidth=1.6, **look_of_frame))
+    style: dict[str, Any] = {"boxstyle": "round,pad=0,rounding_size=0.12", "facecolor": "none", "edgecolor": INK}
+    axes.add_patch(FancyBboxPatch((left, bottom), wide, high, linewidth=1.6, **style))
 
 
 def picture(mesh: list[dict], sums: list[dict]) -> Picture:
@@ -53,7 +55,7 @@ def picture(mesh: list[dict], sums: list[dict]) -> Picture:
     for axes, (key, (axis, title)) in zip(panels, PANELS.items(), strict=True):
         for rank, (row, column) in places.items():
             its = look(rank)
-            face = {"facecolor": its.colour, "edgecolor": PAPER, "hatch": its.hatch}
+            face: dict[str, Any] = {"facecolor": its.colour, "edgecolor": PAPER, "hatch": its.hatch}
             axes.add_patch(Rectangle((column - 0.33, row - 0.3), 0.66, 0.6, **face))
             words = f"rank {rank}\n{values[rank][key]:g}"
             axes.text(column, row, words, ha="center", va="center", fontsize=8.5, color=its.text)

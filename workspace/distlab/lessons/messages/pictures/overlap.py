@@ -1,5 +1,7 @@
 """When each rank works and when it waits for a message: a panel per way, a lane per rank."""
 
+from typing import Any
+
 from matplotlib.patches import Patch
 
 from distlab.drawing import lanes
@@ -46,7 +48,7 @@ def picture(records: list[dict]) -> Picture:
                 continue
             its, row = look(record["rank"]), ranks.index(record["rank"])
             bar = (record["start"], record["end"] - record["start"])
-            face = {"facecolor": its.colour, "hatch": its.hatch}
+            face: dict[str, Any] = {"facecolor": its.colour, "hatch": its.hatch}
             if record["kind"] != "work":
                 face = {"facecolor": PAPER, "edgecolor": INK, "hatch": "////", "linewidth": 0.8}
             axes.broken_barh([bar], (row - HEIGHT / 2, HEIGHT), **face)

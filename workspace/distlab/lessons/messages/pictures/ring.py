@@ -1,5 +1,7 @@
 """A ring all-reduce step by step: who holds whose numbers, and which chunk is on its way."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
@@ -25,10 +27,10 @@ def _chunk(axes: Axes, row: int, place: int, whose: list[int], travels: bool) ->
     wide = 0.84 / max(1, len(whose))
     for part, rank in enumerate(whose):
         its = look(rank)
-        face = {"facecolor": its.colour, "hatch": its.hatch, "edgecolor": PAPER, "linewidth": 0.3}
+        face: dict[str, Any] = {"facecolor": its.colour, "hatch": its.hatch, "edgecolor": PAPER, "linewidth": 0.3}
         axes.add_patch(Rectangle((place + 0.08 + part * wide, row - 0.36), wide, 0.72, **face))
     if travels:
-        edge = {"facecolor": "none", "edgecolor": INK, "linewidth": 2.2}
+        edge: dict[str, Any] = {"facecolor": "none", "edgecolor": INK, "linewidth": 2.2}
         axes.add_patch(Rectangle((place + 0.05, row - 0.41), 0.9, 0.82, **edge))
 
 
@@ -74,7 +76,7 @@ def picture(steps: list[dict], ends: list[dict]) -> Picture:
         axes.set_xlim(-0.1, ranks + 0.9)
         first = axes in panels[::COLUMNS]
         lanes.lay(axes, [f"rank {rank}" if first else "" for rank in range(ranks)])
-        axes.set_xticks([place + 0.5 for place in range(ranks)], range(ranks))
+        axes.set_xticks([place + 0.5 for place in range(ranks)], list(map(str, range(ranks))))
         bare(axes)
         axes.tick_params(labelsize=8)
         axes.set_title(_title(len(numbers) if number is None else number, len(numbers)), fontsize=9.5, loc="left")
