@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 from io import BytesIO
+from typing import Any, Literal, TypeVar
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,6 +14,8 @@ from distlab.errors import DistlabError
 DPI = 96
 # Inches; as wide as a notebook's text.
 WIDTH = 7.6
+
+Record = TypeVar("Record")
 
 
 class NothingToDraw(DistlabError, ValueError):
@@ -41,7 +44,7 @@ class Picture(Figure):
         return textwrap.fill(f"picture: {self.alt}", 100)
 
 
-def new(height: float, alt: str, rows: int = 1, columns: int = 1, **grid: object) -> tuple[Picture, list[Axes]]:
+def new(height: float, alt: str, rows: int = 1, columns: int = 1, **grid: Any) -> tuple[Picture, list[Axes]]:
     """A picture of the course's width with its axes, row by row.
 
     Args:
@@ -69,7 +72,7 @@ def say(axes: Axes, title: str, x: str | None, y: str | None) -> None:
         axes.set_ylabel(y, fontsize=9.5, color=INK)
 
 
-def guide_lines(axes: Axes, axis: str = "y") -> None:
+def guide_lines(axes: Axes, axis: Literal["x", "y"] = "y") -> None:
     """Faint lines to read values by."""
     axes.grid(axis=axis, color=PALE, linewidth=0.8)
 
@@ -84,11 +87,11 @@ def bare(axes: Axes) -> None:
 def doubling(axes: Axes, values: Sequence[float], names: Sequence[object]) -> None:
     """A horizontal axis of powers of two with a name at each of some values."""
     axes.set_xscale("log", base=2)
-    axes.set_xticks(values, names)
+    axes.set_xticks(values, [str(name) for name in names])
     axes.minorticks_off()
 
 
-def require(records: list[dict], event: str) -> list[dict]:
+def require(records: list[Record], event: str) -> list[Record]:
     """The records as a list.
 
     Raises:

@@ -16,4 +16,4 @@ def lay(axes: Axes, names: Sequence[str]) -> None:
 def number(axes: Axes, middle: tuple[float, float], value: int, ink: str = INK, paper: str | None = None) -> None:
     """A number in the middle of a box; `paper` is a background colour for boxes with a hatch."""
     box = {"facecolor": paper, "edgecolor": "none", "pad": 0.4} if paper else None
-    axes.text(*middle, value, ha="center", va="center", fontsize=7.5, color=ink, bbox=box)
+    axes.text(*middle, str(value), ha="center", va="center", fontsize=7.5, color=ink, bbox=box)

@@ -63,7 +63,7 @@ class Alive(saved_tensors_hooks):
 
         super().__init__(pack, lambda kept: kept.tensor if isinstance(kept, _Holder) else kept)
 
-    def __enter__(self) -> "Alive":
+    def __enter__(self) -> "Alive":  # type: ignore[override]  # torch's own returns None
         super().__enter__()
         return self
 

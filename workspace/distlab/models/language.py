@@ -65,8 +65,8 @@ class LanguageModel(nn.Module):
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.token_embedding: nn.Module | None = nn.Embedding(VOCABULARY, embedding_dim)
-            self.position_embedding: nn.Module | None = nn.Embedding(context, embedding_dim)
+            self.token_embedding: nn.Embedding | None = nn.Embedding(VOCABULARY, embedding_dim)
+            self.position_embedding: nn.Embedding | None = nn.Embedding(context, embedding_dim)
             self.blocks = nn.ModuleDict({str(layer): Block(embedding_dim, heads) for layer in range(layers)})
             self.norm: nn.Module | None = nn.LayerNorm(embedding_dim)
             self.head: nn.Module | None = nn.Linear(embedding_dim, VOCABULARY, bias=False)

@@ -1,5 +1,7 @@
 """Observes the four steps of a DataParallel, torch's or the stand-in."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import nn
 
@@ -16,8 +18,8 @@ def follow(wrapped: nn.DataParallel) -> dict[nn.Module, int]:
     owner: dict[nn.Module, int] = {}
     replicate = wrapped.replicate
 
-    def noted(*arguments: object) -> list[nn.Module]:
-        replicas = replicate(*arguments)
+    def noted(module: nn.Module, device_ids: Sequence) -> list[nn.Module]:
+        replicas = replicate(module, device_ids)
         owner.clear()
         owner.update({layer: number for number, replica in enumerate(replicas) for layer in replica.modules()})
         return replicas
@@ -40,7 +42,7 @@ def time_steps(wrapped: nn.DataParallel, device: torch.device, seconds: dict[str
     for name in STEPS:
         step = getattr(wrapped, name)
 
-        def timed(*arguments: object, name: str = name, step: object = step) -> object:
+        def timed(*arguments: object, name: str = name, step: Callable = step) -> object:
             start = now(device)
             result = step(*arguments)
             seconds[name] = now(device) - start

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,13 +74,13 @@ class _Backward(torch.autograd.Function):
     """A single node instead of the replicas' graphs, which its backward runs in parallel."""
 
     @staticmethod
-    def forward(ctx, outputs: list, starts: list, devices: Sequence, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, outputs: list, starts: list, devices: Sequence, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.graphs = outputs, starts, devices
         return tuple(output.detach() for output in outputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, *gradients: Tensor) -> tuple:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple:
         outputs, starts, devices = ctx.graphs
 
         def run(number: int) -> Sequence[Tensor | None]:

@@ -13,7 +13,7 @@ from distlab.stages.cut import evenly, stage_of
 class _LentHead(nn.Module):
     """The head of a tied model: each use copies the matrix from the embedding's device and sends its gradient back."""
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.weight = weight
 

@@ -1,7 +1,7 @@
 """One rank's stages of a model, and the schedule that they follow together with those of other ranks."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -90,14 +90,14 @@ class Pipeline(nn.Module):
         # Microbatches are equally large, so the batch's mean is the mean of theirs.
         return F.cross_entropy(logits, labels.to(logits.device)) * (self.share / self.plan.microbatches)
 
-    def state_dict(self, *_: object, **__: object) -> dict[str, Tensor]:
+    def state_dict(self, *_: Any, **__: Any) -> dict[str, Tensor]:  # type: ignore[override]  # always a new dict
         """Weights of this rank's stages by the whole model's names."""
         return {name: value for part in self.parts for name, value in part.state_dict().items()}
 
-    def load_state_dict(self, state: dict[str, Tensor], *_: object, **__: object) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
         """Take this rank's weights."""
         for part in self.parts:
-            part.load_state_dict({name: state[name] for name in part.state_dict()})
+            part.load_state_dict({name: state_dict[name] for name in part.state_dict()})
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
         """This rank's parameters by the whole model's names, each once."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from distlab import models, process, stages
@@ -129,12 +129,12 @@ def least_disturbed(steps: Sequence[tuple[float, list[dict]]]) -> tuple[float, l
     return min(steps, key=lambda step: step[0])
 
 
-def by_itself(part: models.LanguageModel, batch: Tensor, labels: Tensor) -> Callable[[], Tensor]:
+def by_itself(part: nn.Module, batch: Tensor, labels: Tensor) -> Callable[[], Tensor]:
     """The forward of one stage on one microbatch, with the loss if it is the last one, without any other rank.
 
     Args:
         batch: of the pipeline; any stage but the first takes random numbers in its place.
     """
-    size = *batch.shape, part.embedding_dim
+    size: tuple = *batch.shape, part.embedding_dim
     x = batch if part.token_embedding is not None else torch.randn(size, device=batch.device, requires_grad=True)
     return lambda: part(x) if part.head is None else F.cross_entropy(part(x), labels)

@@ -14,7 +14,7 @@ from distlab.measure.trace import merged
 LAST = (BACKWARD, WEIGHTS)
 
 
-def formula(ranks: int, microbatches: int, stages_per_rank: int = 1) -> float:
+def formula(ranks: int, microbatches: float, stages_per_rank: int = 1) -> float:
     """The share of a step that ranks are idle: (p - 1) / (v m + p - 1), where all stages take the same time.
 
     It holds for gpipe and 1f1b with one stage per rank, for interleaved with v of them. Megatron-LM (arXiv

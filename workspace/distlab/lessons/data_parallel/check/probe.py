@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,8 @@ MEETING_SECONDS = 2.0
 
 class Net(nn.Module):
     """(N, FEATURES) to logits (N, CLASSES), with a frozen weight and a buffer."""
+
+    shift: Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +79,7 @@ class Replica(nn.Module):
         return piece + 100
 
 
-def tried(file: str, function: Callable, *arguments: object) -> tuple[object, dict]:
+def tried(file: str, function: Callable, *arguments: object) -> tuple[Any, dict]:
     """What a function returns, and {} or what it raised and where."""
     try:
         return function(*arguments), {}
@@ -108,7 +111,7 @@ class Probe:
     def __init__(self, me: Placement, attempt: Attempt) -> None:
         self.me, self.attempt = me, attempt
 
-    def call(self, function: Callable, *arguments: object) -> tuple[object, dict]:
+    def call(self, function: Callable, *arguments: object) -> tuple[Any, dict]:
         """What the function returns, or the error of it."""
         return tried(self.attempt.file, function, *arguments)
 

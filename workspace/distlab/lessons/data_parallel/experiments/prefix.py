@@ -1,5 +1,6 @@
 """What a DataParallel calls its weights, and how such a checkpoint gets into a plain model and back."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ def net(seed: int) -> nn.Module:
     return nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 2))
 
 
-def refusal(load: object, *arguments: object) -> str | None:
+def refusal(load: Callable, *arguments: object) -> str | None:
     """None when weights are taken, else what is said."""
     try:
         load(*arguments)

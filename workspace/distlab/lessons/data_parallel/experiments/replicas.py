@@ -13,6 +13,9 @@ from distlab import process, replicas, report
 class Counting(nn.Module):
     """A linear layer that counts its calls and its samples in three ways."""
 
+    replaced: Tensor
+    added_to: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)

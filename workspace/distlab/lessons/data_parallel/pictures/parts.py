@@ -1,5 +1,7 @@
 """Where the time of a training step goes: one device beside replicas, a panel per network."""
 
+from typing import Any
+
 from distlab.drawing import lanes
 from distlab.drawing.colours import INK, PALE, PAPER, SOFT
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
@@ -53,7 +55,7 @@ def picture(records: list[dict]) -> Picture:
             for part, (label, colour, hatch) in PARTS.items():
                 width = record["milliseconds"].get(part, 0.0)
                 if width:
-                    look = {"color": colour, "edgecolor": INK, "hatch": hatch, "linewidth": 0.7}
+                    look: dict[str, Any] = {"color": colour, "edgecolor": INK, "hatch": hatch, "linewidth": 0.7}
                     handles[label] = axes.barh(row, width, 0.62, left, **look)
                 left += width
             axes.text(left + 0.01 * longest, row, f"{left:.1f} ms", va="center", fontsize=9, color=INK)

@@ -1,5 +1,7 @@
 """One training step by DataParallel: what is cut, what is copied, what comes together on the main device."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, FancyBboxPatch, Rectangle
 
@@ -36,10 +38,10 @@ def _cells(axes: Axes, stage: str, row: int, samples: list[tuple[int, int]], out
     size = min(1.0, width / len(samples))
     for place, (sample, replica) in enumerate(samples):
         its, middle = look(replica), (left + (place + 0.5) * size, row * ROW)
-        face = {"facecolor": its.colour, "edgecolor": PAPER, "hatch": its.hatch, "linewidth": 0.8}
+        face: dict[str, Any] = {"facecolor": its.colour, "edgecolor": PAPER, "hatch": its.hatch, "linewidth": 0.8}
         corner = middle[0] - size / 2, middle[1] - size / 2
         axes.add_patch(Circle(middle, 0.48 * size, **face) if outputs else Rectangle(corner, size, size, **face))
-        axes.text(*middle, sample, ha="center", va="center", fontsize=7, color=its.text)
+        axes.text(*middle, str(sample), ha="center", va="center", fontsize=7, color=its.text)
 
 
 def _box(axes: Axes, stage: str, row: int, words: str, replica: int, full: bool = True) -> None:

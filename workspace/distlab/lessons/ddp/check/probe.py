@@ -6,6 +6,7 @@ twin: one process that takes the batches of all ranks as one.
 
 import copy
 import functools
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -45,11 +46,11 @@ class Ledger(Batches):
         wrap = DistributedDataParallel.__init__
 
         @functools.wraps(wrap)
-        def wraps(this: nn.Module, *args, **kwargs) -> None:
+        def wraps(this: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
             self.wrapped = True
             wrap(this, *args, **kwargs)
 
-        DistributedDataParallel.__init__ = wraps
+        DistributedDataParallel.__init__ = wraps  # type: ignore[assignment]  # takes the same without its names
 
 
 def observe(me: Placement, attempt: Attempt) -> None:

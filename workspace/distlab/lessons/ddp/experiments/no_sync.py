@@ -24,7 +24,7 @@ def counting_hook(traffic: list[int], bucket: dist.GradBucket) -> torch.futures.
 
 
 def accumulate(
-    model: nn.Module, way: str, inputs: Tensor, labels: Tensor, microbatches: int, traffic: list[int]
+    model: DistributedDataParallel, way: str, inputs: Tensor, labels: Tensor, microbatches: int, traffic: list[int]
 ) -> list[int]:
     """Add up the gradients of microbatches; return the bytes handed over in each."""
     sent = []

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from distlab import process, report
 
 ROUNDS = 3
-board = {"written by": None}
+board: dict[str, str | None] = {"written by": None}
 
 
 def count(steps: int) -> None:

@@ -15,7 +15,7 @@ def main() -> None:
     args = parser.parse_args()
     with process.group() as me:
         for set_epoch in (False, True):
-            sampler = DistributedSampler(range(args.samples), me.world_size, me.rank, seed=0)
+            sampler = DistributedSampler(range(args.samples), me.world_size, me.rank, seed=0)  # type: ignore[arg-type]  # its length is enough
             for epoch in range(args.epochs):
                 if set_epoch:
                     sampler.set_epoch(epoch)

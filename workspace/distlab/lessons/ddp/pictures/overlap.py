@@ -1,5 +1,7 @@
 """When each rank computes and when its gradients travel: one training step, rank by rank."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
@@ -24,7 +26,13 @@ def _talk(axes: Axes, row: int, record: dict) -> None:
     height = LANE / (1 + max(own, default=0))
     for number, ((start, end), part) in enumerate(zip(spans, own, strict=True)):
         bottom = row + part * height
-        face = {"facecolor": PAPER, "edgecolor": INK, "hatch": "////", "hatchcolor": its.colour, "linewidth": 0.8}
+        face: dict[str, Any] = {
+            "facecolor": PAPER,
+            "edgecolor": INK,
+            "hatch": "////",
+            "hatchcolor": its.colour,
+            "linewidth": 0.8,
+        }
         axes.broken_barh([(start, end - start)], (bottom, height), **face)
         lanes.number(axes, ((start + end) / 2, bottom + height / 2), number, paper=PAPER)
 

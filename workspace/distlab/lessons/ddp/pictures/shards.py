@@ -1,5 +1,7 @@
 """Who holds which sample: a grid of epochs and samples, coloured by rank."""
 
+from typing import Any
+
 from matplotlib.patches import Rectangle
 
 from distlab.drawing import lanes
@@ -55,10 +57,10 @@ def picture(records: list[dict]) -> Picture:
                 for part, rank in enumerate(owners):
                     width, its = 1 / len(owners), look(rank)
                     left = sample - 0.5 + part * width
-                    face = {"facecolor": its.colour, "edgecolor": PAPER, "hatch": its.hatch}
+                    face: dict[str, Any] = {"facecolor": its.colour, "edgecolor": PAPER, "hatch": its.hatch}
                     axes.add_patch(Rectangle((left, row - 0.44), width, 0.88, **face))
                     size = 8 if len(owners) == 1 and samples <= 40 else 6
-                    axes.text(left + width / 2, row, rank, ha="center", va="center", fontsize=size, color=its.text)
+                    axes.text(left + width / 2, row, str(rank), ha="center", va="center", fontsize=size, color=its.text)
         axes.set_xlim(-0.6, samples - 0.4)
         lanes.lay(axes, epochs)
         last = axes is panels[-1]

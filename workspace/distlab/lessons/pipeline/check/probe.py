@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -47,6 +48,8 @@ SPLITS = [
 # A check takes seconds; nobody has to wait for the end of a stand-still any longer.
 PATIENCE = 8.0
 
+Stage = torch_stage._PipelineStageBase
+
 
 class Halt(BaseException):
     """Ends the attendee's call on every rank at the same point. No Exception, which some catch."""
@@ -56,9 +59,10 @@ def network() -> nn.Sequential:
     """A layer for each pair of widths; every parameter has numbers of its own."""
     torch.manual_seed(7)
     net = nn.Sequential(*(nn.Sequential(nn.Tanh(), nn.Linear(*pair)) for pair in itertools.pairwise(WIDTHS)))
-    for layer in net:
-        # The signal keeps its size through a dozen layers, so the first learns as well as the last.
-        nn.init.xavier_normal_(layer[1].weight, gain=5 / 3)
+    for parameter in net.parameters():
+        if parameter.dim() == 2:
+            # The signal keeps its size through a dozen layers, so the first learns as well as the last.
+            nn.init.xavier_normal_(parameter, gain=5 / 3)
     return net
 
 
@@ -83,7 +87,8 @@ class Twin:
 
     def __init__(self, net: nn.Module, keeps: float = 0.0) -> None:
         optimizer = torch.optim.SGD(net.parameters(), lr=LR)
-        self.weights, self.losses = [weights(net.named_parameters())], []
+        self.weights = [weights(net.named_parameters())]
+        self.losses: list[float] = []
         for x, y in batches():
             for p in net.parameters():
                 p.grad = keeps * p.grad if self.losses else None
@@ -94,7 +99,7 @@ class Twin:
             self.losses.append(loss.item())
 
 
-def weights(named) -> dict[str, Tensor]:
+def weights(named: Iterable[tuple[str, nn.Parameter]]) -> dict[str, Tensor]:
     """Copies of parameters by name."""
     return {name: p.detach().cpu().clone() for name, p in named}
 
@@ -108,7 +113,7 @@ class Ledger:
     def __init__(self, me: Rank, store: dist.Store, net: nn.Module) -> None:
         self.me, self.store = me, store
         self.known = weights(net.named_parameters())
-        self.stages: dict[object, dict[str, nn.Parameter]] = {}
+        self.stages: dict[Stage, dict[str, nn.Parameter]] = {}
         self.steps: list[dict[str, Tensor]] = []
         self.microbatches = 1
         self.order: list[list] = []
@@ -117,11 +122,10 @@ class Ledger:
 
     def listen(self) -> None:
         """Take the place of torch's functions, for good."""
-        stage = torch_stage._PipelineStageBase
-        self._replace(stage, "__init__", self._make)
-        self._replace(stage, "forward_one_chunk", self._work(lambda _: FORWARD))
-        self._replace(stage, "backward_one_chunk", self._work(lambda how: BACKWARD if how else INPUT))
-        self._replace(stage, "backward_weight_one_chunk", self._work(lambda _: WEIGHTS))
+        self._replace(Stage, "__init__", self._make)
+        self._replace(Stage, "forward_one_chunk", self._work(lambda _: FORWARD))
+        self._replace(Stage, "backward_one_chunk", self._work(lambda how: BACKWARD if how else INPUT))
+        self._replace(Stage, "backward_weight_one_chunk", self._work(lambda _: WEIGHTS))
         for schedule in (PipelineScheduleSingle, PipelineScheduleMulti):
             self._replace(schedule, "step", self._step)
         register_optimizer_step_pre_hook(self._update)
@@ -130,13 +134,21 @@ class Ledger:
         real = getattr(kind, name)
 
         @functools.wraps(real)
-        def seen(this, *args, **kwargs):
+        def seen(this: Any, *args: Any, **kwargs: Any) -> Any:
             return instead(real, this, *args, **kwargs)
 
         setattr(kind, name, seen)
 
     def _make(
-        self, real: Callable, stage, submodule: nn.Module, stage_index: int, num_stages: int, device, *args, **kwargs
+        self,
+        real: Callable,
+        stage: Stage,
+        submodule: nn.Module,
+        stage_index: int,
+        num_stages: int,
+        device: torch.device,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         if self.pretends is not None:
             # A traced stage moves its layers itself, a moment later.
@@ -146,21 +158,30 @@ class Ledger:
             raise Halt
         report.log(self.me, "stage", index=stage_index, count=num_stages)
         real(stage, submodule, stage_index, num_stages, device, *args, **kwargs)
-        named = {}
+        named: dict[str, nn.Parameter] = {}
         for p in submodule.parameters():
             same = [name for name, known in self.known.items() if torch.equal(p.detach().cpu(), known)]
             named |= dict.fromkeys(same, p)
         self.stages[stage] = named
 
     def _work(self, kind: Callable[[bool], str]) -> Callable:
-        def works(real: Callable, stage, microbatch: int, *args, **kwargs):
+        def works(real: Callable, stage: Stage, microbatch: int, *args: Any, **kwargs: Any) -> Any:
             if len(self.steps) == 1:
                 self.order.append([kind(kwargs.get("full_backward", True)), stage.stage_index, microbatch])
             return real(stage, microbatch, *args, **kwargs)
 
         return works
 
-    def _step(self, real: Callable, schedule, *args, target=None, arg_mbs=None, target_mbs=None, **kwargs):
+    def _step(
+        self,
+        real: Callable,
+        schedule: Any,
+        *args: Any,
+        target: Tensor | None = None,
+        arg_mbs: list | None = None,
+        target_mbs: list | None = None,
+        **kwargs: Any,
+    ) -> Any:
         given = args[0] if args else [inputs[0] for inputs in arg_mbs or [] if inputs]
         targets = target if target is not None else target_mbs
         # There is no public way to ask a schedule what it has been given.
@@ -186,7 +207,7 @@ class Ledger:
         more = {"target": target, "arg_mbs": arg_mbs, "target_mbs": target_mbs}
         return real(schedule, *args, **more, **kwargs)
 
-    def _stage(self, stage) -> dict:
+    def _stage(self, stage: Stage) -> dict:
         layers = sorted({int(name.split(".")[0]) for name in self.stages[stage]})
         return {
             "index": stage.stage_index,
@@ -259,7 +280,7 @@ def apart(own: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 
 def splits(split: Callable) -> list[dict]:
     """What `split` answers, up to the first answer that is wrong."""
-    answers = []
+    answers: list[dict[str, Any]] = []
     for costs, stages in SPLITS:
         found = split(costs=list(costs), stages=stages)
         plain = isinstance(found, (list, tuple)) and all(isinstance(count, int) for count in found)

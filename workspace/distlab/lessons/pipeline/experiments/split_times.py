@@ -6,6 +6,7 @@ disturbs all alike. Pieces can only save time where the two devices are differen
 """
 
 import argparse
+from typing import TypeVar
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -16,6 +17,8 @@ from distlab.lessons.pipeline.case import options, text, whole
 from distlab.stages.devices import OnDevices
 
 STAGES = 2
+
+Kind = TypeVar("Kind", bound=OnDevices)
 
 
 class Timed(OnDevices):
@@ -108,7 +111,7 @@ def main() -> None:
         batch, labels = text(me, whole(me, args), args.batch_size)
         devices = me.devices(STAGES)[::-1]
 
-        def build(kind: type[OnDevices]) -> OnDevices:
+        def build(kind: type[Kind]) -> Kind:
             return kind(whole(me, args), devices)
 
         model = build(Timed)

@@ -35,8 +35,8 @@ def main() -> None:
         rounds: list[tuple] = []
         # The first round warms up: stages agree on shapes in their first step.
         for _ in range(args.rounds + 1):
-            silent = [(single.milliseconds(), single.milliseconds(at_once=True)) for single in alone]
-            rounds.append((silent, [case.watched() for case in cases]))
+            singles = [(single.milliseconds(), single.milliseconds(at_once=True)) for single in alone]
+            rounds.append((singles, [case.watched() for case in cases]))
         silent, steps = zip(*rounds[1:], strict=True)
         for single, own in zip(alone, zip(*silent, strict=True), strict=True):
             by_one, at_once = zip(*own, strict=True)

@@ -1,5 +1,7 @@
 """Which stage of a pipeline is slowest, and where to cut so that it is as quick as can be."""
 
+from typing import Any
+
 from distlab.drawing.colours import INK, PAPER, look
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 from distlab.lessons.pipeline.cuts import split
@@ -33,7 +35,7 @@ def picture(records: list[dict]) -> Picture:
             slowest = record is _slowest(own)
             words = f"{height:.1f}" + "\nslowest" * slowest
             weight = "bold" if slowest else "normal"
-            style = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK, "weight": weight}
+            style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8, "color": INK, "weight": weight}
             axes.text(x, height + 0.01 * most, words, **style)
             layers = f"stage {record['stage']}"
             if height > 0.12 * most:

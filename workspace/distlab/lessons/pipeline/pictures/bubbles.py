@@ -3,6 +3,8 @@
 Draws what `schedules.bubble` makes of the steps that `pipeline/steps` reported.
 """
 
+from typing import Any
+
 from distlab.drawing.colours import INK, look
 from distlab.drawing.figure import Picture, doubling, guide_lines, new, require, say
 from distlab.lessons.pipeline.orders import STAGES_PER_RANK, stages_per_rank
@@ -77,7 +79,7 @@ def picture(measured: list[dict]) -> Picture:
         axes.plot(at, curve, style, color=INK, linewidth=1.3, label=f"{rule}, p = {ranks}")
     for number, ((name, ranks), own) in enumerate(series.items()):
         at, its = [row["microbatches"] for row in own], look(number)
-        mark = {"color": its.colour, "mec": INK, "ms": 8, "label": f"{name} measured, p = {ranks}"}
+        mark: dict[str, Any] = {"color": its.colour, "mec": INK, "ms": 8, "label": f"{name} measured, p = {ranks}"}
         axes.plot(at, [100 * row["measured"] for row in own], its.marker, **mark)
     pieces = sorted({row["microbatches"] for row in rows})
     doubling(axes, pieces, pieces)

@@ -1,5 +1,7 @@
 """What goes over the link between hosts in one step, and how long that takes on links of several speeds."""
 
+from typing import Any
+
 from distlab.drawing.colours import INK, RANKS
 from distlab.drawing.figure import Picture, guide_lines, new, require, say
 from distlab.drawing.units import words_of_size, words_of_time
@@ -65,10 +67,15 @@ def picture(records: list[dict]) -> Picture:
     figure, (axes,) = new(3.3, f"Time of one step's bytes on the link between hosts. {said}.")
     guide_lines(axes)
     for number, (layout, own) in enumerate(times.items()):
-        style = {"color": RANKS[number], "mec": INK, "ms": 7, "label": f"{layout}: {words_of_size(sizes[layout])}"}
+        style: dict[str, Any] = {
+            "color": RANKS[number],
+            "mec": INK,
+            "ms": 7,
+            "label": f"{layout}: {words_of_size(sizes[layout])}",
+        }
         axes.plot(SPEEDS, [1000 * time for time in own], "os"[number % 2] + ("-", "--")[number % 2], **style)
         for speed, time in zip(SPEEDS, own, strict=True):
-            place = {"xytext": (6, 5), "textcoords": "offset points", "fontsize": 8.5, "color": INK}
+            place: dict[str, Any] = {"xytext": (6, 5), "textcoords": "offset points", "fontsize": 8.5, "color": INK}
             axes.annotate(words_of_time(time), (speed, 1000 * time), **place)
     axes.set_xscale("log")
     axes.set_yscale("log")

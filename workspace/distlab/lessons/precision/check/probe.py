@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ SAMPLES, BATCH_SIZE, LR, MOMENTUM = 40, 8, 0.1, 0.9
 # Three channels: with one, both layouts would be the same. Small: not every CPU computes in float16.
 CHANNELS, SIDE, CLASSES = 3, 8, 5
 # In the first call every step is clipped, in the second none.
-CALLS = {
+CALLS: dict[str, dict[str, Any]] = {
     "first": {"epochs": 2, "max_norm": 0.1, "dtype": torch.float16},
     "resumed": {"epochs": 1, "max_norm": 100.0, "dtype": torch.float16},
     "bfloat16": {"epochs": 1, "max_norm": 0.1, "dtype": torch.bfloat16},
@@ -52,7 +53,7 @@ class Net(nn.Module):
         # So small that NARROW times the layer's output is still a number in float16.
         with torch.no_grad():
             for p in self.first.parameters():
-                p *= 2.0**-5
+                p.mul_(2.0**-5)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, features) to logits (N, classes), through a place where float16 gradients vanish."""
@@ -164,7 +165,7 @@ class Ledger:
     def _has_gone_back(self, step: Step) -> None:
         step.raw = gradients(self.net)
 
-    def optimizer_steps(self, *_args) -> None:
+    def optimizer_steps(self, *_args: object) -> None:
         """A hook of every optimizer, before it changes weights."""
         if self.steps:
             self.steps[-1].taken += (gradients(self.net),)
@@ -184,12 +185,12 @@ class Kinds:
             return enter(this)
 
         @functools.wraps(scale)
-        def scales(this: torch.amp.GradScaler, outputs: object) -> object:
+        def scales(this: torch.amp.GradScaler, outputs: Any) -> Any:
             self.scalers.add((this._device, this.is_enabled()))
             return scale(this, outputs)
 
         torch.autocast.__enter__ = enters
-        torch.amp.GradScaler.scale = scales
+        torch.amp.GradScaler.scale = scales  # type: ignore[assignment]  # that is overloaded
 
 
 class Float32:
@@ -276,7 +277,7 @@ def optimizers_tell(ledger: Ledger) -> Iterator[None]:
         handle.remove()
 
 
-def number(returned: object) -> float | None:
+def number(returned: Any) -> float | None:
     """What `train` returned, if it is one number."""
     right = isinstance(returned, (int, float)) or (isinstance(returned, Tensor) and returned.numel() == 1)
     return float(returned) if right else None

@@ -1,6 +1,7 @@
 """float32 matrix multiplication with the switch for TF32 in each position: how far from float64, and how long."""
 
 import argparse
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,9 +9,9 @@ from torch import Tensor
 from distlab import process, report
 
 
-def switch(device: torch.device) -> object:
+def switch(device: torch.device) -> Any:
     """What holds `fp32_precision` for matrix multiplication on this device."""
-    return torch.backends.cuda.matmul if device.type == "cuda" else torch.backends.mkldnn.matmul
+    return torch.backends.cuda.matmul if device.type == "cuda" else torch.backends.mkldnn.matmul  # type: ignore[attr-defined]  # set at import
 
 
 def modes(device: torch.device) -> tuple[str, ...]:

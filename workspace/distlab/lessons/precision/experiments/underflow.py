@@ -35,7 +35,7 @@ def gradients(
     (loss * scale).backward()
     for hook in hooks:
         hook.remove()
-    found = {"outputs": outputs, "weights": list(model.parameters())}
+    found: dict[str, list] = {"outputs": outputs, "weights": list(model.parameters())}
     return {
         kind: torch.cat([parameter.grad.float().flatten() for parameter in ones]) / scale
         for kind, ones in found.items()

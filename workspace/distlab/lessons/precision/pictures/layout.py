@@ -50,7 +50,7 @@ def picture(records: list[dict]) -> Picture:
     axes.set_xlim(-0.2, length + 0.2)
     axes.set_ylim(rows[-1] + 0.45, -0.75)
     axes.set_yticks(rows, [record["name"] for record in records])
-    axes.set_xticks([place + 0.47 for place in range(0, length, 4)], range(0, length, 4))
+    axes.set_xticks([place + 0.47 for place in range(0, length, 4)], [str(place) for place in range(0, length, 4)])
     say(axes, "channels_last (NHWC) puts what belongs to one pixel side by side", "address (in numbers)", None)
     return figure
 
