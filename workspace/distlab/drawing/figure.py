@@ -72,7 +72,7 @@ def say(axes: Axes, title: str, x: str | None, y: str | None) -> None:
         axes.set_ylabel(y, fontsize=9.5, color=INK)
 
 
-def guide_lines(axes: Axes, axis: Literal["x", "y"] = "y") -> None:
+def guide_lines(axes: Axes, axis: Literal["x", "y", "both"] = "y") -> None:
     """Faint lines to read values by."""
     axes.grid(axis=axis, color=PALE, linewidth=0.8)
 
