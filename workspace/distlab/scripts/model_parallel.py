@@ -11,7 +11,7 @@ from distlab import data, loop, models, process, stages
 def main(argv: list[str] | None = None) -> list[dict]:
     """Train as the options say; return the epochs' records."""
     parser = loop.text_options(__doc__)
-    parser.add_argument("--microbatches", type=loop.whole(1), default=1, metavar="M", help="pieces of a batch")
+    parser.add_argument("--microbatches", type=loop.whole(1), default=1, metavar="M", help="per batch")
     args = parser.parse_args(argv)
     with process.alone() as me:
         text = loop.load_text(args, me)
