@@ -52,7 +52,6 @@ test: $(VENV)/.data ## run every test: unit, two hosts, lessons, engines
 	@$(BIN)/python -m pytest $(or $(TESTS),-n 2)
 
 test-quick: $(VENV)/.data ## run the unit tests and the first notebook (at most 5 minutes)
-	@$(BIN)/python -m distlab.horovod_wheel --beside || true
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/python -m pytest -n 2 $(QUICK)
 

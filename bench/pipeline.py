@@ -30,7 +30,7 @@ def measure(where: str, ranks: int, *more: str, pieces: tuple[int, ...], rounds:
     """Steps of all schedules."""
     sizes = [*SIZES, "--layers", str(max(8, 2 * ranks)), "--samples", str(ranks), "--rounds", str(rounds)]
     words = [*sizes, "--microbatches", *map(str, pieces), *more]
-    return run("distlab/lessons/pipeline/experiments/steps.py", *words, hosts=where, threads=1, quiet=True)
+    return run("pipeline/steps", *words, hosts=where, threads=1, quiet=True)
 
 
 def stage_times(records: list[dict]) -> list[float]:

@@ -12,7 +12,7 @@ import pytest
 DOCKER = re.compile(r"engines/test_(?!apptainer|lab|tensorboard)")
 # What asks for Horovod, also by asking whether every lesson can run here. It is built while others are tested.
 HOROVOD = re.compile(
-    r"(two_hosts|lessons|engines)/.*horovod|\.ipynb::|test_interface\.py|test_launchers\.py|test_browser\.py"
+    r"(two_hosts|lessons|engines)/.*horovod|horovod\.ipynb::|test_interface\.py|test_launchers\.py|test_browser\.py"
     r"|test_nbval_sees\.py|::test_make_lab"
 )
 APPTAINER = re.compile(r"engines/test_apptainer")

@@ -150,5 +150,5 @@ def judged(name: str, planted: Mistake, records: dict[str, dict]) -> CheckResult
     if records[planted.name]["stamp"] != stamp(name, planted):
         raise NoRecording(f"{name} {planted.name}: what runs in ranks has changed since its recording, {AGAIN}")
     run = unpack(records[planted.name])
-    observed = Observed(run, None if run.ok else explain(run, "mine.py"))
+    observed = Observed(run, None if run.ok else explain(run, "mine.py", requirements_of(name).hints))
     return CheckResult(name, "mine.py", requirements_of(name).judge(observed), run)

@@ -88,10 +88,10 @@ def test_the_exit_status_is_the_jobs(tmp_path):
 @pytest.mark.timeout(180)
 def test_doctor_in_json_finds_nothing_wrong_here(tmp_path):
     said = distlab("doctor", "--json", DISTLAB_RUNS=str(tmp_path))
-    findings = json.loads(said.stdout)
-    wrong = [check for check in findings["checks"] if check["state"] == "wrong"]
-    assert wrong == [] and findings["ok"] is True and said.returncode == 0
-    ranks = next(check for check in findings["checks"] if check["name"] == "ranks")
+    diagnoses = json.loads(said.stdout)
+    wrong = [check for check in diagnoses["checks"] if check["state"] == "wrong"]
+    assert wrong == [] and diagnoses["ok"] is True and said.returncode == 0
+    ranks = next(check for check in diagnoses["checks"] if check["name"] == "ranks")
     assert ranks["text"].startswith("4 ranks met on node1 and node2")
 
 

@@ -14,10 +14,17 @@ def test_a_course_fits_its_hours_and_fills_them(hours, least_share):
 
 def test_a_longer_course_has_all_of_a_shorter_one_in_order():
     two, four, eight = (course.syllabus(hours) for hours in course.COURSES)
-    assert set(two) < set(four) < set(eight) == set(course.lessons())
+    assert set(two) < set(four) < set(eight) == {lesson for lesson in course.lessons() if lesson.shortest}
     assert [lesson.file for lesson in four] == sorted(
         (lesson.file for lesson in four), key=lambda file: (file[0] != "S", file)
     )
+
+
+def test_a_lesson_may_be_in_no_course(monkeypatch):
+    more = course.Lesson("98_more.ipynb", "More", 600, None, "what nobody has to know")
+    monkeypatch.setattr(course, "folders", lambda: {"more": more})
+    assert [lesson.title for lesson in course.syllabus(8)] == ["Start here", "Challenge"]
+    assert "More" in repr(course.Syllabus())
 
 
 def test_a_course_that_there_is_not():

@@ -53,6 +53,14 @@ def without_code(text: str) -> str:
     return INDENTED.sub("", FENCE.sub("", text))
 
 
+def absent_files(text: str) -> list[str]:
+    """Python files that a page names in passing and that are not there; names in capitals stand for any."""
+    named = set(re.findall(r"`([\w.-]+(?:/[\w.-]+)+\.py)`", text))
+    bases = (ROOT, ROOT / "workspace", ROOT / "workspace/distlab")
+    there = {name for name in named for base in bases if (base / name).is_file()}
+    return sorted(name for name in named - there if not re.search(r"\b[A-Z]{2,}\b", name))
+
+
 def code_of(text: str) -> str:
     """All code of a page, a piece on each line, comments and pictures left out."""
     blocks = [block for _, language, block in FENCE.findall(text) if language != "mermaid"]
@@ -175,7 +183,7 @@ def stated(*names: str) -> dict[str, str]:
 
 def terms(glossary: str) -> list[tuple[str, str]]:
     """The terms of the glossary, and the lesson in which each is met."""
-    return re.findall(r"^\*\*(.+?)\*\* \((\d)\): ", glossary, re.MULTILINE)
+    return re.findall(r"^\*\*(.+?)\*\* \((\d+)\): ", glossary, re.MULTILINE)
 
 
 # --- the pages as they are ------------------------------------------------------------------------
@@ -203,6 +211,11 @@ def test_links_and_anchors_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_verbs_exist(page):
     assert list(unknown_verbs(text_of(page), make_verbs(), command_verbs(), command_names())) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_that_are_named_are_there(page):
+    assert absent_files(text_of(page)) == []
 
 
 def test_verbs_are_looked_for():
@@ -269,7 +282,7 @@ def test_the_glossary_is_sorted_and_its_words_are_met_where_it_says():
     found = terms((ROOT / "workspace/Glossary.md").read_text())
     names = [re.sub(r"[^a-z0-9 ]", "", term.lower()) for term, _ in found]
     assert names == sorted(set(names)) and len(names) > 80
-    texts = {page.name[1]: text_of(page) for page in PAGES if re.match(r"0\d_", page.name)}
+    texts = {str(int(page.name[:2])): text_of(page) for page in PAGES if re.match(r"\d\d_", page.name)}
     texts["0"] = text_of(ROOT / "workspace/Start_Here.ipynb")
     absent = [term for term, lesson in found if not is_met(term, texts[lesson])]
     assert absent == []
@@ -335,6 +348,10 @@ def test_dead_links_are_seen(house, place, text, wrong):
     found = list(dead_links(house / place, text, house))
     assert len(found) == len(wrong)
     assert all(said.startswith(part) for said, part in zip(found, wrong, strict=True)), found
+
+
+def test_files_that_are_not_there_are_seen():
+    assert absent_files("see `loop/step.py`, `stages/shared.py` and `exercises/NAME.py`") == ["stages/shared.py"]
 
 
 def test_a_heading_in_code_is_no_anchor():

@@ -11,8 +11,8 @@ from distlab.hosts.interface import leading_to, network_of
 from distlab.launchers import LAUNCHERS, RUNS_BY, Start
 
 PACKAGE = Path(distlab.__file__).parent
-# Its lesson and that one's script, its launcher and its wheel, and what the checks tell attendees of its errors.
-OF_HOROVOD = ("lessons/horovod/", "scripts/horovod_ddp.py", "launchers/horovodrun.py", "horovod_wheel/", "checks/")
+# Its lesson and that one's script, its launcher and its wheel.
+OF_HOROVOD = ("lessons/horovod/", "scripts/horovod_ddp.py", "launchers/horovodrun.py", "horovod_wheel/")
 # Where it is collected.
 OF_HOROVOD += ("launchers/__init__.py",)
 

@@ -17,14 +17,14 @@ USAGE = 2
 
 
 def _doctor(options: argparse.Namespace, _: list[str]) -> int:
-    from distlab.doctor import examine, print_findings
+    from distlab.doctor import examine, print_diagnoses
 
-    findings = examine(meet=not options.quick)
-    ok = all(diagnosis.ok for diagnosis in findings)
+    diagnoses = examine(meet=not options.quick)
+    ok = all(diagnosis.ok for diagnosis in diagnoses)
     if options.json:
-        print(json.dumps({"ok": ok, "checks": [diagnosis.as_dict() for diagnosis in findings]}))
+        print(json.dumps({"ok": ok, "checks": [diagnosis.as_dict() for diagnosis in diagnoses]}))
     else:
-        print_findings(findings)
+        print_diagnoses(diagnoses)
     return 0 if ok else 1
 
 

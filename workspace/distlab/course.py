@@ -39,7 +39,7 @@ class Lesson:
     """One notebook of the course.
 
     Attributes:
-        shortest: the shortest course that it is in, in hours.
+        shortest: the shortest course that it is in, in hours; None: in no course, for whoever wants it.
         needs: packages beyond torch.
         builds: when what it needs is built on this machine, tells how far that is. No other lesson waits for it.
         exercise: the exercise that ends it, as `check` takes it.
@@ -49,7 +49,7 @@ class Lesson:
     file: str
     title: str
     minutes: int
-    shortest: int
+    shortest: int | None
     teaches: str
     needs: tuple[str, ...] = ()
     builds: Callable[[], Build] | None = None
@@ -95,7 +95,7 @@ def syllabus(hours: int) -> list[Lesson]:
     """
     if hours not in COURSES:
         raise CourseError(f"there is no course of {hours} hours: choose {', '.join(map(str, COURSES))}")
-    return [lesson for lesson in lessons() if lesson.shortest <= hours]
+    return [lesson for lesson in lessons() if lesson.shortest is not None and lesson.shortest <= hours]
 
 
 class Syllabus:

@@ -20,9 +20,9 @@ class PortError(DistlabError, OSError):
 
 
 def own_ports() -> range:
-    """Ports that the system gives to nobody who asks for any, so that they are as free in a moment as they are now.
+    """Ports outside the kernel's ephemeral range, which no other program is given by chance.
 
-    A launcher opens some of any number before rank 0 opens the rendezvous.
+    A port found free must stay free until rank 0 listens there; until then launchers open ports of any number.
     """
     try:
         given = int(GIVEN.read_text().split()[0])

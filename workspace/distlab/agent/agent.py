@@ -121,7 +121,7 @@ class Agent:
                 os._exit(0)
 
     def _kill(self, keep: set[int]) -> list[psutil.Process]:
-        """Kill all descendants but `keep`: those that there were."""
+        """Kill all descendants except `keep`; returns those that were still there."""
         # Placeholders that another host's launcher started over ssh are no descendants of this agent.
         started_elsewhere = self._placeholders.processes() if self._placeholders else []
         everyone = [*psutil.Process().children(recursive=True), *started_elsewhere]

@@ -4,9 +4,8 @@ r"""What makes an exercise right, and which mistake was made.
 
 An exercise NAME is its lesson's card and five files:
 
-    lessons/LESSON/__init__.py                exercise="NAME"; exercise_hosts="node1:1" and
-                                              exercise_launcher="horovodrun" when it does not run on two
-                                              hosts of two ranks each under torchrun
+    lessons/LESSON/__init__.py                exercise="NAME"; exercise_hosts and exercise_launcher when
+                                              it does not run on two hosts of two ranks each under torchrun
     exercises/NAME.py, solutions/NAME.py      what the attendee edits, and one that holds
     lessons/LESSON/check/probe.py             runs in each rank: calls the attendee's functions, reports
     lessons/LESSON/check/requirements.py      REQUIREMENTS: what must hold of what the ranks reported, in

@@ -87,7 +87,7 @@ def check(
         CourseError: there is no such exercise.
         FileNotFoundError: there is no such file.
         HostsError, HostError: the hosts cannot be used.
-        ScriptError: the exercise needs Horovod, which is not built yet.
+        ScriptError: what its launcher needs is not built yet.
     """
     path = _find(exercise, file)
     own = parse(course.folders()[lesson_of(exercise)].exercise_hosts)
@@ -114,4 +114,4 @@ def _observe(exercise: str, path: Path, where: list[Host], timeout: float) -> Ob
     try:
         return Observed(run(probe, *words, hosts=where, launcher=launcher, timeout=limit, env=env, quiet=True), None)
     except RunFailed as failure:
-        return Observed(failure.result, explain(failure.result, _shown(path)))
+        return Observed(failure.result, explain(failure.result, _shown(path), requirements_of(exercise).hints))

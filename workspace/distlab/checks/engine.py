@@ -12,7 +12,7 @@ The first line of the docstring is what must hold. What the function returns is 
 sentence, or None when there is none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,13 @@ Judge = Callable[[Observed], str | None]
 class Requirements:
     """What must hold of one exercise, in the order in which one would mend it."""
 
-    def __init__(self) -> None:
+    def __init__(self, hints: Mapping[str, str] | None = None) -> None:
+        """Begin without any requirement.
+
+        Args:
+            hints: what to do about errors that attendees meet in this exercise, by a part of what they say.
+        """
+        self.hints = hints or {}
         self._judges: dict[str, Judge] = {}
         self._needs: dict[str, tuple[str, ...]] = {}
 

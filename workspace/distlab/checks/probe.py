@@ -20,8 +20,8 @@ import torch
 from distlab import report
 from distlab.process import Placement, read_placement
 
-# The end of one rank is soon the end of all, and none may pull others down before they told.
-# Ranks fail at one line within moments; stand-still is counted from when each began.
+# When a rank exits, the launcher stops the others: before it does, it waits until they have reported, too.
+# Ranks fail at the same line within moments; how long each stood still is counted from its own start.
 LINGER_SECONDS = {"raised": 0.5, "stuck": 3.0}
 
 

@@ -17,7 +17,7 @@ class Requirement:
     """One thing that must hold.
 
     Attributes:
-        name: its test without `test_`.
+        name: that of the function.
         text: what must hold, perhaps after the TODO that is about it: `TODO 1: the ranks join one group`.
         state: 'holds', 'broken', or 'open': cannot be judged before an earlier one holds.
         mistake: one sentence when broken.

@@ -1,6 +1,7 @@
 """From a job that did not end well to one sentence about the attendee's file."""
 
 import signal
+from collections.abc import Mapping
 from typing import Any
 
 from distlab.checks.result import plural
@@ -8,7 +9,7 @@ from distlab.launch import RunResult
 from distlab.launch.verdict import Ending, lost_a_peer
 
 LONGEST = 160
-# What torch says -> what to do. Errors that those who do the exercise meet.
+# What torch says -> what to do. Errors that attendees meet in more than one exercise; a lesson adds its own.
 HINTS = {
     "Default process group has not been initialized": "join it first, with dist.init_process_group()",
     "mutually exclusive with shuffle": "the sampler shuffles; leave shuffle out of the DataLoader",
@@ -17,25 +18,16 @@ HINTS = {
     "initialize the default process group twice": "one dist.init_process_group() is enough",
     "has no attribute 'set_epoch'": "set_epoch belongs to the DistributedSampler",
     "does not require grad": "frozen parameters have no gradient",
-    "step() has already been called since the last update()": "scaler.update() ends each step",
-    "unscale_() is being called after step()": "scaler.update() ends each step",
-    "unscale_() has already been called on this optimizer": "unscale once, and scaler.update() ends each step",
-    "Attempting to unscale FP16 gradients": "leave the model in float32, autocast computes with a copy",
-    "KeyError: 'scaler'": "the checkpoint has no such key, so save scaler.state_dict() as well",
-    "Horovod has not been initialized": "let it find the other ranks first, with hvd.init()",
-    "optimizer.zero_grad() was called after loss.backward()": "call it before backward, or after step",
-    "Gradients were computed more than backward_passes_per_step": "call step once for each backward",
-    "named_parameters was specified, but one or more": "give hvd.DistributedOptimizer model.named_parameters()",
     "Found no NVIDIA driver": "this check runs on CPUs; the rank knows its device",
-    "stack expects a non-empty TensorList": "in a pipeline only the last stage has losses",
-    "a leaf Variable that requires grad is being used in an in-place operation": "what a stage is sent is not its own "
-    "to change; make a new tensor",
-    "to have 3 channels, but got": "channels_last is about strides, the shape stays (N, C, H, W)",
 }
 
 
-def explain(result: RunResult, file: str) -> str:
-    """What kept the attendee's file from running to its end on every rank."""
+def explain(result: RunResult, file: str, hints: Mapping[str, str]) -> str:
+    """What kept the attendee's file from running to its end on every rank.
+
+    Args:
+        hints: what to do, by a part of what an error says; beside HINTS.
+    """
     hosts = {end.rank: end.host for end in result.ranks}
     if missing := result.records("missing"):
         return f"{file} {missing[0]['what']}"
@@ -44,10 +36,10 @@ def explain(result: RunResult, file: str) -> str:
     if own:
         everyone = "every rank" if len(hosts) > 1 else ""
         one = f"rank {own[0]['rank']} on {own[0]['host']}"
-        return _say_raised(own[0], file, everyone if len(own) == len(hosts) else one)
+        return _say_raised(own[0], file, everyone if len(own) == len(hosts) else one, {**hints, **HINTS})
     # When one rank dies, its host ends the others with SIGTERM. gloo aborts when sizes do not match.
     killed = {end.rank: -end.status for end in result.ranks if end.how == "killed" and end.status != -signal.SIGTERM}
-    # A rank that stood still may lose its peer after it has told so.
+    # A rank may first report that it stands still, and then fail because its peer is gone.
     waiting = {record["rank"]: record for record in [*raised, *result.records("stuck")]}
     if not waiting or set(killed.values()) - {signal.SIGABRT}:
         return f"{file}: {_first_line(result.error).rstrip('.')}"
@@ -65,7 +57,7 @@ def _innocent(record: dict[str, Any]) -> bool:
     return lost_a_peer(Ending(record["rank"], record["host"], 1, end))
 
 
-def _say_raised(record: dict[str, Any], file: str, who: str) -> str:
+def _say_raised(record: dict[str, Any], file: str, who: str, hints: Mapping[str, str]) -> str:
     where = f"{file}, line {record['line']}" if "line" in record else file
     of = f", {who}" if who else ""
     # torch raises it too, for what a backend cannot do.
@@ -75,7 +67,7 @@ def _say_raised(record: dict[str, Any], file: str, who: str) -> str:
     message = _first_line(record["message"])
     if len(message) > LONGEST:
         message = message[:LONGEST].rsplit(" ", 1)[0] + " ..."
-    hint = next((f"; {advice}" for part, advice in HINTS.items() if part in whole), "")
+    hint = next((f"; {advice}" for part, advice in hints.items() if part in whole), "")
     said = f"{record['type']}: {message}".rstrip(" .,:;!")
     return f"{where}{of}: {said}{hint}"
 

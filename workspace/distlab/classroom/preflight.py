@@ -9,7 +9,7 @@ from distlab.classroom import engine, gpus, ports, seats
 from distlab.classroom.proof import prove
 from distlab.classroom.seats import Seat
 from distlab.classroom.settings import ClassroomError
-from distlab.doctor.diagnosis import Diagnosis, print_findings
+from distlab.doctor.diagnosis import Diagnosis, print_diagnoses
 from distlab.hosts.host import machine_cores
 
 GIB = 1 << 30
@@ -171,7 +171,7 @@ def preflight(room: list[Seat], settings: Mapping[str, str], start: bool = True)
         diagnoses += [_look(name, check) for name, check in _engine_checks(room, settings)]
     diagnoses += [_look(name, check) for name, check in _checks(room, settings)]
     diagnoses += _prove_or_say_why_not(diagnoses, settings, start)
-    print_findings(
+    print_diagnoses(
         diagnoses, "The workshop will run on this machine." if start else "Nothing is wrong, as far as it goes."
     )
     return 0 if all(diagnosis.ok for diagnosis in diagnoses) else 1

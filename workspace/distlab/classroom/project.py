@@ -135,7 +135,7 @@ class Project:
         )
 
     def remove(self) -> list[str]:
-        """Remove containers, networks and volumes: what is left in spite of that."""
+        """Remove containers, networks and volumes; returns those that could not be removed."""
         said = ""
         # The engine may still hold a network for a moment after its containers are gone.
         for _ in range(3):

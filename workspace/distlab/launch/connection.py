@@ -22,7 +22,7 @@ from distlab.runs import WORKSPACE
 
 AGENT = ["-m", "distlab.agent"]
 CLOSE_SECONDS = 3.0
-# An agent outlives many jobs, so it gets none of these from its start; each job brings them as they are then.
+# Not passed when the agent starts, since it outlives many jobs: each job sends their current values.
 WITH_EACH_JOB = ("DISTLAB_", "NCCL_", "TQDM_", "PYTHONFAULTHANDLER", *SETTINGS)
 # All that an agent starts inherits this variable, by which it is found when the agent was killed.
 FAMILY = "LAB_AGENT_FAMILY"

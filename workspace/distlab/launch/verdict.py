@@ -25,8 +25,8 @@ GROUP_ERRORS = {"DistBackendError", "DistNetworkError", "DistStoreError", "DistE
 class Ending:
     """What is known of how a rank ended.
 
-    `status` is None when the rank did not end by itself. `record` is what the rank itself told of its end, empty
-    when it told nothing; `vanished` is True when it ended by itself so.
+    `status` is None when the rank did not end by itself. `record` is the rank's own report of its end,
+    empty without one; `vanished` is True when it ended by itself and left no report.
     """
 
     rank: int

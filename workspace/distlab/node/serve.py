@@ -37,7 +37,7 @@ class Kept:
         self._not_before = 0.0
 
     def look(self) -> None:
-        """Start it if it should run and does not; one that keeps ending is given a pause."""
+        """Start it if it should run and does not; between two starts lie at least PAUSE_SECONDS."""
         wanted = self._wanted()
         changed = wanted != self._started_for
         if self._process and (changed or self._process.poll() is not None):

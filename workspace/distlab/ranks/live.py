@@ -114,7 +114,7 @@ class LiveRanks:
             raise RanksError("rank 0 left no word in the folder of runs: do all hosts share it?")
 
         def connect() -> list[Client]:
-            # It may wait in vain: ranks that fail to join take the controller with them.
+            # This may time out: when ranks fail to join, the controller ends with them.
             with suppress(TimeoutError):
                 return [Client(connection_info=found, timeout=ANSWER_SECONDS)]
             return []
@@ -232,7 +232,7 @@ class LiveRanks:
         """Wait for the end of what was sent.
 
         Args:
-            tell: hears at each look which ranks are still at it.
+            tell: called again and again with the ranks that have not ended.
 
         Returns:
             The ranks that have not ended in time.

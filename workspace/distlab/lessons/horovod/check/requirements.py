@@ -4,7 +4,13 @@ from distlab.checks import replicated
 from distlab.checks.engine import Observed, Open, Requirements
 from distlab.checks.replicated import close, off
 
-REQUIREMENTS = Requirements()
+HINTS = {
+    "Horovod has not been initialized": "let it find the other ranks first, with hvd.init()",
+    "optimizer.zero_grad() was called after loss.backward()": "call it before backward, or after step",
+    "Gradients were computed more than backward_passes_per_step": "call step once for each backward",
+    "named_parameters was specified, but one or more": "give hvd.DistributedOptimizer model.named_parameters()",
+}
+REQUIREMENTS = Requirements(HINTS)
 
 
 def _called(ranks: list[dict], name: str) -> bool:

@@ -186,7 +186,7 @@ def observe(me: Placement, attempt: Attempt) -> None:
         attempt.function("exchange", "outgoing", "incoming")
         attempt.function("ring_all_reduce", "tensor")
     for index, case in enumerate(plan):
-        # One mistake is told well; what comes after it would only be told in its words.
+        # The first mistake is enough: later cases would only fail because of it.
         if not observer.call(index, case):
             break
     # Whoever leaves early would be blamed if another fails.

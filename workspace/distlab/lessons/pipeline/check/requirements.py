@@ -20,7 +20,12 @@ MOST_IDLE, MOST_KEPT = 0.2, 8
 # Sums of float32 in another order; a real mistake is a hundred times larger.
 CLOSE = 1e-4
 
-REQUIREMENTS = Requirements()
+HINTS = {
+    "stack expects a non-empty TensorList": "in a pipeline only the last stage has losses",
+    "a leaf Variable that requires grad is being used in an in-place operation": "what a stage is sent is not its own "
+    "to change; make a new tensor",
+}
+REQUIREMENTS = Requirements(HINTS)
 
 
 @REQUIREMENTS.add()

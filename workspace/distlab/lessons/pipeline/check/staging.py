@@ -202,7 +202,7 @@ def _rank_of(facts: list[dict], index: int) -> int:
 
 
 def must_not_begin(facts: list[dict], costs: Sequence[float]) -> bool:
-    """True when a mistake is told better than it would tell itself: most would make ranks wait for ever."""
+    """True when a mistake is already known: if training began, most of them would make ranks wait for ever."""
     faults: list[Callable[[], str | None]] = [
         lambda: layers_fault(facts, costs),
         lambda: stages_fault(facts),

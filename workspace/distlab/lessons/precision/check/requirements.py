@@ -12,7 +12,15 @@ CLOSE = 0.1
 # Share of gradients that may be 0 though they are not in float32.
 FEW = 0.05
 
-REQUIREMENTS = Requirements()
+HINTS = {
+    "step() has already been called since the last update()": "scaler.update() ends each step",
+    "unscale_() is being called after step()": "scaler.update() ends each step",
+    "unscale_() has already been called on this optimizer": "unscale once, and scaler.update() ends each step",
+    "Attempting to unscale FP16 gradients": "leave the model in float32, autocast computes with a copy",
+    "KeyError: 'scaler'": "the checkpoint has no such key, so save scaler.state_dict() as well",
+    "to have 3 channels, but got": "channels_last is about strides, the shape stays (N, C, H, W)",
+}
+REQUIREMENTS = Requirements(HINTS)
 
 
 def steps_of(trained: dict, *names: str) -> Iterator[tuple[str, dict, dict]]:
