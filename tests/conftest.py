@@ -97,7 +97,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A lesson whose package is not here is left out, with the reason; in CI that is a failure."""
     if lacking := _lacking(item):
-        pytest.skip(f"{_lesson(item).title} needs {', '.join(lacking)}: make {' '.join(lacking)}")
+        lesson = _lesson(item)
+        remedy = lesson.builds().remedy if lesson.builds else "make lab"
+        pytest.skip(f"{lesson.title} needs {', '.join(lacking)}: {remedy}")
 
 
 def _left_out(reports: list[pytest.TestReport]) -> dict[tuple[str, str], int]:
