@@ -54,7 +54,7 @@ def test_what_ranks_share_in_words(case):
 def test_alternative_text_gives_every_host_its_ranks():
     found = HostList([host("node1", 2), host("node2", 1, kind="ssh", gpus=None, cores=None)], "DISTLAB_HOSTS")
     alt = re.search(r'alt="([^"]*)"', slots.picture(found))[1]
-    assert "node1 (pretended on this machine) takes ranks 0 to 1" in alt
+    assert "node1 (simulated on this machine) takes ranks 0 to 1" in alt
     assert "node2 (another machine, reached by ssh) takes rank 2" in alt
 
 

@@ -155,7 +155,7 @@ def test_one_process_goes_on_where_stages_stopped(folder, one, one_again, case):
     [
         ("shallow", "it lacks 'blocks.7.attention_norm.weight' (its first key: 'token_embedding.weight')"),
         ("deep", "it has 'blocks.8.attention_norm.weight', which this model lacks"),
-        ("short", "'position_embedding.weight' has shape (8, 16), this model wants (16, 16)"),
+        ("short", "'positional_embedding.weight' has shape (8, 16), this model wants (16, 16)"),
     ],
 )
 def test_a_checkpoint_of_another_model_is_the_same_error_on_every_rank(four, case, said):

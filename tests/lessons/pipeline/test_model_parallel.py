@@ -73,7 +73,7 @@ def test_each_stage_has_its_part_and_nothing_of_the_other():
         first.head is None
         and first.norm is None
         and second.token_embedding is None
-        and second.position_embedding is None
+        and second.positional_embedding is None
     )
 
 
@@ -123,7 +123,7 @@ def test_weights_are_on_two_gpus_and_what_goes_through_follows(tied, labels_at, 
         logits = model(torch.zeros(4, CONTEXT, dtype=torch.int64, device=gpus[labels_at]))
     assert logits.device == gpus[labels_at] and logits.shape == (4, 256, CONTEXT)
     assert [call[2:] for call in model.seen] == [(gpus[labels_at], gpus[0]), (gpus[0], gpus[1])] * 2
-    firsts = "token_embedding", "position_embedding", "blocks.0", "blocks.1", "blocks.2"
+    firsts = "token_embedding", "positional_embedding", "blocks.0", "blocks.1", "blocks.2"
     on_first = {name for name, parameter in model.named_parameters() if parameter.device == gpus[0]}
     names = {name for name, _ in model.named_parameters()}
     assert on_first == {name for name in names if name.startswith(firsts)}

@@ -66,10 +66,10 @@ def test_activations_of_the_first_stage_are_those_of_its_blocks(memory):
 
 def test_it_says_which_part_is_where(memory):
     assert (memory[4, 1, 0]["has"], memory[4, 1, 0]["blocks"]) == (
-        ["token_embedding", "position_embedding", "norm", "head"],
+        ["token_embedding", "positional_embedding", "norm", "head"],
         [0, 1, 2],
     )
-    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["token_embedding", "position_embedding"], [0, 1])
+    assert (memory[4, 2, 0]["has"], memory[4, 2, 0]["blocks"]) == (["token_embedding", "positional_embedding"], [0, 1])
     assert (memory[4, 2, 1]["has"], memory[4, 2, 1]["blocks"]) == (["norm", "head"], [2])
     assert all(record["device"] == "cpu" and record["measured"] is None for record in memory.values())
 

@@ -11,7 +11,7 @@ SLOT_WIDTH, SLOT_HEIGHT, GAP = 96, 64, 12
 HEAD, FOOT, MARGIN = 52, 16, 10
 SLOTS_IN_A_ROW, HOSTS_IN_A_ROW = 3, 2
 KINDS = {
-    "simulated": "pretended on this machine",
+    "simulated": "simulated on this machine",
     "here": "this machine: you are here",
     "ssh": "another machine, reached by ssh",
 }

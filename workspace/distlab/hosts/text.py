@@ -144,11 +144,11 @@ def to_hosts(entries: Iterable[tuple[str, int]], transport: str | None = None) -
     transport = transport or os.environ.get("DISTLAB_TRANSPORT") or ("ssh" if in_node() else "")
     if transport not in {"", "ssh", "simulated"}:
         raise HostsError(f"DISTLAB_TRANSPORT={transport!r} is unknown: use ssh or simulated")
-    pretend = [transport != "ssh" and bool(SIMULATED_NAME.fullmatch(name)) for name, _ in entries]
-    if all(pretend) or transport == "simulated":
+    simulated = [transport != "ssh" and bool(SIMULATED_NAME.fullmatch(name)) for name, _ in entries]
+    if all(simulated) or transport == "simulated":
         return simulate(entries)
-    if any(pretend):
-        names = ", ".join(name for (name, _), simulated in zip(entries, pretend, strict=True) if simulated)
+    if any(simulated):
+        names = ", ".join(name for (name, _), is_simulated in zip(entries, simulated, strict=True) if is_simulated)
         raise HostsError(f"{names} would be simulated beside real hosts: set DISTLAB_TRANSPORT=ssh to reach it")
     found = []
     for name, slots in entries:

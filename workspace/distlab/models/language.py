@@ -66,7 +66,7 @@ class LanguageModel(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.token_embedding: nn.Embedding | None = nn.Embedding(VOCABULARY, embedding_dim)
-            self.position_embedding: nn.Embedding | None = nn.Embedding(context, embedding_dim)
+            self.positional_embedding: nn.Embedding | None = nn.Embedding(context, embedding_dim)
             self.blocks = nn.ModuleDict({str(layer): Block(embedding_dim, heads) for layer in range(layers)})
             self.norm: nn.Module | None = nn.LayerNorm(embedding_dim)
             self.head: nn.Module | None = nn.Linear(embedding_dim, VOCABULARY, bias=False)
@@ -79,11 +79,11 @@ class LanguageModel(nn.Module):
 
     def predict(self, text: Tensor) -> Tensor:
         """Bytes (1, T), on any device, to logits (1, 256, T)."""
-        return self(text.to(self.position_embedding.weight.device))
+        return self(text.to(self.positional_embedding.weight.device))
 
     @staticmethod
     def _init_std(name: str, layers: int, embedding_dim: int) -> float:
-        if name in ("token_embedding.weight", "position_embedding.weight"):
+        if name in ("token_embedding.weight", "positional_embedding.weight"):
             return embedding_dim**-0.5
         # 2 * layers of these are summed in the residual stream (Radford et al. 2019, section 2.3).
         into_sum = name.endswith(("attention_out.weight", "mlp.2.weight"))
@@ -93,7 +93,7 @@ class LanguageModel(nn.Module):
         """Bytes (N, T), or the previous stage's output (N, T, embedding_dim)."""
         if self.token_embedding is not None:
             # Scaled up, since its initial values are small enough to serve as the head, too (Vaswani, section 3.4).
-            x = (self.token_embedding(x) + self.position_embedding.weight[: x.shape[1]]) * self.embedding_dim**0.5
+            x = (self.token_embedding(x) + self.positional_embedding.weight[: x.shape[1]]) * self.embedding_dim**0.5
         for block in self.blocks.values():
             x = block(x)
         if self.head is not None:

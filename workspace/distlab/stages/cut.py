@@ -55,7 +55,7 @@ def stage_of(model: LanguageModel, cut: Sequence[int], stage: int) -> LanguageMo
     first = sum(cut[:stage])
     part.blocks = nn.ModuleDict({name: model.blocks[name] for name in map(str, range(first, first + cut[stage]))})
     if stage > 0:
-        part.token_embedding = part.position_embedding = None
+        part.token_embedding = part.positional_embedding = None
     if stage < len(cut) - 1:
         part.norm = part.head = None
     return part

@@ -55,7 +55,7 @@ class OnDevices(nn.Module):
             stage.to(device)
 
     def forward(self, batch: Tensor) -> Tensor:
-        """The last stage's output for a batch, on the batch's own device; `splits` pieces one after the other."""
+        """The last stage's output for a batch, on the batch's own device; its microbatches one after the other."""
         outputs = []
         for piece in batch.chunk(self.microbatches):
             x = piece

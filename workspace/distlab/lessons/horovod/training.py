@@ -21,10 +21,10 @@ def options(description: str | None = None) -> argparse.ArgumentParser:
     """The options of every training script, and those of Horovod."""
     parser = loop.options(description)
     add = parser.add_argument
-    add("--compress", choices=("none", "fp16"), default="none", help="type in which gradients travel")
-    add("--combine", choices=("average", "adasum"), default="average", help="how gradients of ranks become one")
+    add("--compress", choices=("none", "fp16"), default="none", help="gradient compression")
+    add("--combine", choices=("average", "adasum"), default="average", help="reduction of gradients over ranks")
     add("--amp", choices=("bf16", "fp16", "off"), default="off", help="type of the forward pass")
-    add("--clip", type=loop.real(above=0), metavar="NORM", help="shorten gradients longer than this")
+    add("--clip", type=loop.real(above=0), metavar="NORM", help="clip the gradient's norm to this")
     return parser
 
 

@@ -39,7 +39,7 @@ def whole(me: process.Rank, args: argparse.Namespace) -> models.LanguageModel:
 def text(me: process.Rank, model: models.LanguageModel, samples: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Random bytes as long as the model's context, and those that follow."""
     dice = torch.Generator().manual_seed(seed)
-    size = samples, len(model.position_embedding.weight) + 1
+    size = samples, len(model.positional_embedding.weight) + 1
     bytes_ = torch.randint(models.VOCABULARY, size, generator=dice).to(me.device)
     return bytes_[:, :-1].contiguous(), bytes_[:, 1:].contiguous()
 
@@ -61,7 +61,7 @@ class Case:
     ) -> None:
         words = {"schedule": schedule, "microbatches": microbatches, "batch_size": samples * microbatches}
         usual, model = stages.options().parse_args([]), whole(me, args)
-        size = {"layers": args.layers, "context": model.position_embedding.num_embeddings}
+        size = {"layers": args.layers, "context": model.positional_embedding.num_embeddings}
         chosen = argparse.Namespace(**vars(usual) | size | words | more)
         self.plan = stages.plan(chosen, me)
         self.batch, self.labels = text(me, model, samples * microbatches, self.plan.replica)

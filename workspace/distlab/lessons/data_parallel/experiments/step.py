@@ -49,7 +49,7 @@ class ReplicaShares:
 def main() -> None:
     """Run the experiment on this rank. Reports `step`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, nargs="+", default=[10, 6, 2], help="sizes to try")
+    parser.add_argument("--batches", type=int, nargs="+", default=[10, 6, 2], help="batch sizes to try")
     parser.add_argument("--replicas", type=int, default=4)
     args = parser.parse_args()
     with process.alone() as me:

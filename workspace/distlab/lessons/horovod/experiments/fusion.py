@@ -57,7 +57,7 @@ def main() -> None:
     """Run the experiment on this rank. Reports `fusion`."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--threshold", type=int, default=128 << 20, help="most bytes that travel together; 0 for each tensor alone")
+    add("--threshold", type=int, default=128 << 20, help="fusion threshold in bytes; 0: no fusion")
     add("--cycle-ms", type=float, default=1.0, help="how often Horovod looks for what is ready")
     add("--tensors", type=int, default=64)
     add("--width", type=int, default=64, help="inputs and outputs of a layer")

@@ -53,7 +53,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--schedule", choices=("gpipe", "1f1b"), default="1f1b", help="with one stage on each rank")
     parser.add_argument("--microbatches", type=int, default=8)
-    parser.add_argument("--samples", type=int, default=1, help="sequences of one microbatch")
+    parser.add_argument("--samples", type=int, default=1, help="microbatch size in sequences")
     parser.add_argument("--rounds", type=int, default=6)
     args = parser.parse_args()
     with process.group() as me:

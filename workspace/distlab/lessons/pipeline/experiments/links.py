@@ -61,7 +61,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--schedule", choices=tuple(stages.SCHEDULES), default="1f1b")
     parser.add_argument("--microbatches", type=int, default=4)
-    parser.add_argument("--samples", type=int, default=1, help="sequences of one microbatch")
+    parser.add_argument("--samples", type=int, default=1, help="microbatch size in sequences")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     with process.group() as me:

@@ -24,7 +24,7 @@ def main() -> None:
     parser = options(__doc__, width=64, context=32)
     parser.add_argument("--schedules", nargs="+", choices=tuple(stages.SCHEDULES), default=list(stages.SCHEDULES))
     parser.add_argument("--microbatches", type=int, default=8)
-    parser.add_argument("--samples", type=int, default=4, help="sequences of one microbatch")
+    parser.add_argument("--samples", type=int, default=4, help="microbatch size in sequences")
     args = parser.parse_args()
     with process.group() as me:
         for schedule in args.schedules:

@@ -19,7 +19,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--schedules", nargs="+", choices=tuple(stages.SCHEDULES), default=list(stages.SCHEDULES))
     parser.add_argument("--microbatches", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="numbers of microbatches")
-    parser.add_argument("--samples", type=int, default=1, help="sequences of one microbatch")
+    parser.add_argument("--samples", type=int, default=1, help="microbatch size in sequences")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--alone", action="store_true", help="measure one process too")
     args = parser.parse_args()

@@ -26,7 +26,7 @@ def gradient(model: nn.Module) -> Tensor:
 def main() -> None:
     """Run the experiment on this rank. Reports `clipped`."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--norm", type=float, default=0.5, help="longest gradient that is left as it is")
+    parser.add_argument("--norm", type=float, default=0.5, help="clip the gradient's norm to this")
     parser.add_argument("--accumulate", type=int, default=2, help="batches of one update")
     args = parser.parse_args()
     with process.group() as me:
