@@ -133,7 +133,7 @@ class Cluster:
             os.killpg(process.pid, signal.SIGINT)
             process.wait(timeout=30)
             # What had mounted the image ends a moment later.
-            left = psutil.wait_procs(children, timeout=10)[1]
+            left = psutil.wait_procs(children, timeout=30)[1]
             assert not left, f"JupyterLab was stopped and left {left}"
         finally:
             if process.poll() is None:

@@ -218,3 +218,18 @@ def test_killed_the_experiment_takes_all_along_and_no_secret_was_to_be_seen(tmp_
         experiment.wait()
     # Who watches over a rank asks it to end, and ends it five seconds later.
     assert_none_left(runs, 15)
+
+
+def test_a_traceback_that_another_thread_still_writes_is_not_its_last_word(tmp_path):
+    log = tmp_path / "horovodrun.log"
+    log.write_text(
+        "Traceback (most recent call last):\n"
+        '  File "main.py", line 3, in run\n'
+        "RuntimeError: Job has been shutdown\n"
+        "Exception in thread Thread-3 (_discover_hosts):\n"
+        "Traceback (most recent call last):\n"
+        '  File "discovery.py", line 177, in update_available_hosts\n'
+    )
+    assert horovod_elastic.last_words(log) == "RuntimeError: Job has been shutdown"
+    log.write_text("\n")
+    assert horovod_elastic.last_words(log) == "it said nothing"

@@ -128,9 +128,11 @@ def end(horovodrun: subprocess.Popen) -> None:
 
 
 def last_words(log: Path) -> str:
-    """The last line of what horovodrun said."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    """The last line of what horovodrun said that is no part of a traceback's frames."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    # Another of its threads may still be writing a traceback when it ends.
+    said = [line for line in lines if not line.startswith((" ", "Traceback (", "Exception in thread"))]
+    return said[-1].strip() if said else "it said nothing"
 
 
 def run_to_its_end(words: list[str], folder: Path, seconds: float) -> None:
