@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from distlab.checks import mistake, names
+from distlab.checks import check, mistake, names
 from distlab.checks.engine import Observed, Open, Requirements
+from distlab.course import CourseError
 
 SEEN = Observed(result=None, trouble="line 3: it broke")
 
@@ -108,3 +109,9 @@ def test_requirements_load_in_no_time(name):
     heavy = "print(sorted({'torch', 'matplotlib', 'pytest'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", f"{code}; {heavy}"], check=True, timeout=60, capture_output=True)
     assert done.stdout.decode() == "[]\n"
+
+
+def test_a_file_that_is_none_of_pythons_is_said_before_anything_starts(tmp_path):
+    (tmp_path / "mine.txt").write_text("x = 1\n")
+    with pytest.raises(CourseError, match=r"mine\.txt is no Python file: name one that ends in \.py"):
+        check("ddp", file=tmp_path / "mine.txt")

@@ -45,6 +45,8 @@ def _find(exercise: str, file: str | os.PathLike[str] | None) -> Path:
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(names())}"
         raise CourseError(f"no exercise {exercise!r}: {hint}")
     wanted = Path(file or Path("exercises") / f"{exercise}.py").expanduser()
+    if wanted.suffix != ".py":
+        raise CourseError(f"{wanted.as_posix()} is no Python file: name one that ends in .py")
     for base in (WORKSPACE,) if file is None else (Path.cwd(), WORKSPACE):
         if (base / wanted).is_file():
             return (base / wanted).resolve()
@@ -84,7 +86,7 @@ def check(
         timeout: seconds that the functions of the file may take, once they run.
 
     Raises:
-        CourseError: there is no such exercise.
+        CourseError: there is no such exercise, or the file is none of Python's.
         FileNotFoundError: there is no such file.
         HostsError, HostError: the hosts cannot be used.
         ScriptError: what its launcher needs is not built yet.
