@@ -25,6 +25,7 @@ ORDER = (
     re.compile(r"engines/test_compose_files"),
     re.compile(r"engines/test_browser"),
     DOCKER,
+    re.compile(r"\.ipynb::(?<!/04_horovod\.ipynb::)"),
     re.compile(r"engines/test_(tensorboard|lab)"),
     re.compile(r"(two_hosts|lessons)/(?!.*(horovod|test_interface|test_launchers))"),
     APPTAINER,
