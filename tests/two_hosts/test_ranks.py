@@ -45,7 +45,8 @@ def test_ranks_are_where_two_real_hosts_would_have_them(warm, hosts, layout):
     assert result.ok and result.hosts == list(dict.fromkeys(host for host, *_ in layout))
 
 
-def test_the_cores_of_a_host_are_shared_by_its_ranks(warm):
+def test_the_cores_of_a_host_are_shared_by_its_ranks(warm, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     cores = max(1, machine_cores() // 2)
     expected = [max(1, cores // 1)] + [max(1, cores // 3)] * 3
     seen = seen_by(warm("who", hosts="node1:1,node2:3"))
@@ -55,6 +56,12 @@ def test_the_cores_of_a_host_are_shared_by_its_ranks(warm):
 
 def test_threads_can_be_asked_for(warm):
     assert [rank["threads"] for rank in seen_by(warm("who", hosts="node1:1,node2:1", threads=3))] == [3, 3]
+
+
+def test_threads_that_a_person_exported_are_kept(warm, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert [rank["omp"] for rank in seen_by(warm("who", hosts="node1:2"))] == ["3", "3"]
+    assert [rank["omp"] for rank in seen_by(warm("who", hosts="node1:2", threads=2))] == ["2", "2"]
 
 
 def test_settings_are_those_of_the_moment_of_the_call(warm, monkeypatch):
@@ -71,7 +78,8 @@ def test_settings_are_those_of_the_moment_of_the_call(warm, monkeypatch):
     assert [rank["asked"] for rank in second] == [{}, {}]
 
 
-def test_the_command_shown_is_the_one_that_a_person_would_type(warm):
+def test_the_command_shown_is_the_one_that_a_person_would_type(warm, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     result = warm("who", "--word", "two words", hosts="node1:1,node2:3")
     port = seen_by(result)[0]["master"].partition(":")[2]
     threads = max(1, max(1, machine_cores() // 2) // 3)

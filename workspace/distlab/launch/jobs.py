@@ -47,7 +47,7 @@ def make_jobs(
     jobs, first = {}, 0
     for index, host in enumerate(hosts):
         variables = {
-            "OMP_NUM_THREADS": str(threads or host.threads(host.slots)),
+            "OMP_NUM_THREADS": str(threads or os.environ.get("OMP_NUM_THREADS") or host.threads(host.slots)),
             **forwarded,
             **host.environment(),
             **{name: str(value) for name, value in env.items()},
