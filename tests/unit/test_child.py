@@ -70,6 +70,20 @@ def test_an_error_while_it_is_looked_after_ends_it(sleeper):
     assert sleeper.child.returncode == -signal.SIGTERM
 
 
+def test_a_second_signal_hurries_and_leaves_nothing(capsys):
+    # As Apptainer does it, which hands on what its whole group got already.
+    start = Started(STUBBORN)
+
+    def look(child):
+        assert child.stdout.readline() == "deaf\n"
+        subprocess.Popen(["/bin/sh", "-c", f"sleep 0.2; kill -2 {os.getpid()}; sleep 0.3; kill -2 {os.getpid()}"])
+
+    began = time.monotonic()
+    assert serve_child(start, look, "It") is None
+    assert start.child.returncode == -signal.SIGKILL and time.monotonic() - began < 6
+    assert capsys.readouterr().out == "\nIt stops\n"
+
+
 def test_the_deaf_are_killed_and_the_ended_left_in_peace():
     child = Started(STUBBORN)()
     assert child.stdout.readline() == "deaf\n"

@@ -6,20 +6,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-STOP_SECONDS = 10.0
+STOP_SECONDS, HURRIED_SECONDS = 10.0, 2.0
 # How late the end of a process that needs no more looks may be noticed.
 UNWATCHED_SECONDS = 0.1
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_child(child: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> None:
-    """Ask a process to end, and end it when it has not after so many seconds; one that has ended is no trouble."""
+    """Ask a process to end, and end it when it has not after so many seconds; one that has ended is no trouble.
+
+    A further Ctrl-C meanwhile leaves it two seconds more, and never leaves it behind.
+    """
     child.terminate()
-    try:
-        child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            child.wait(max(0.0, until - time.monotonic()))
+            return
+        except KeyboardInterrupt:
+            until = min(until, time.monotonic() + HURRIED_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            until = time.monotonic() + STOP_SECONDS
 
 
 @contextmanager
