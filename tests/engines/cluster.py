@@ -134,7 +134,7 @@ class Cluster:
             process.wait(timeout=30)
             # What had mounted the image ends a moment later.
             left = psutil.wait_procs(children, timeout=30)[1]
-            stayed = [(child.pid, child.cmdline()) for child in left if child.is_running()]
+            stayed = [child.as_dict(["pid", "status", "cmdline"]) for child in left if child.is_running()]
             assert not left, f"JupyterLab was stopped and left {stayed or left}"
         finally:
             if process.poll() is None:
