@@ -145,7 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--hosts", metavar="HOSTS", help="for example node1:2,node2:2; default: those found here")
     sub.add_argument("--timeout", type=float, default=600, metavar="S", help="seconds until all is stopped (600)")
     sub.add_argument("--cold", action="store_true", help="call torchrun itself on each host")
-    sub.add_argument("--threads", type=int, metavar="N", help="threads per rank; default: OMP_NUM_THREADS, else a share of the cores")
+    sub.add_argument(
+        "--threads", type=int, metavar="N", help="threads per rank; default: OMP_NUM_THREADS, else a share of the cores"
+    )
     sub.add_argument("--master-port", type=int, metavar="PORT", help="port to try first for the rendezvous")
     sub.add_argument("--json", action="store_true", help="end with one JSON line")
 

@@ -62,7 +62,7 @@ def run(
         timeout: seconds after which all ranks are stopped and their stacks shown.
         launcher: one of `launchers.RUNS_BY`.
         cold: start real torchrun commands in place of warm ranks; under another launcher, ranks that import anew.
-        threads: threads per rank, or None for OMP_NUM_THREADS, or else for an equal share of each host's cores.
+        threads: threads per rank; None for OMP_NUM_THREADS, and where that is unset for an equal share of the cores.
         master_port: a port for the rendezvous; another one is taken if it is in use.
         env: more variables for the ranks.
         quiet: do not print what ranks print; logs are kept anyway.
